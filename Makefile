@@ -1,0 +1,75 @@
+# Each target does all of its own set-up in .venv. `make help` lists them.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.stamps
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+CORES  := $(shell getconf _NPROCESSORS_ONLN)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp)
+FILTER ?=
+BASE   ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test test-full lint format bench bench-quick bench-compare clean
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+run: $(STAMP)/package  ## a tour of the four gradient operators on small data
+	@$(BIN)/python examples/tour.py
+
+test: $(STAMP)/test  ## the test suite, in some minutes
+	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
+
+test-full: $(STAMP)/test  ## the long sweeps too: huge arrays, and the kernels under sanitizers
+	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
+	$(BIN)/python -m pytest -m full -p no:xdist
+	$(MAKE) sanitize
+
+sanitize: $(STAMP)/test
+	tools/sanitize.sh $(BIN)/python
+
+lint: $(STAMP)/test $(STAMP)/lint  ## ruff, mypy, clang-format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp
+
+format: $(STAMP)/lint  ## rewrite the sources in the house format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(BIN)/clang-format -i src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp
+
+bench: $(STAMP)/bench  ## every case against every peer; writes docs/benchmarks
+	$(BIN)/python -m benchmarks.cpu --filter "$(FILTER)"
+
+bench-quick: $(STAMP)/bench  ## a part of it in two minutes; FILTER=name chooses
+	$(BIN)/python -m benchmarks.cpu --quick --filter "$(FILTER)"
+
+bench-compare: $(STAMP)/bench  ## this tree against an earlier run: BASE=benchmarks/history/<file>.json
+	$(BIN)/python -m benchmarks.cpu --quick --filter "$(FILTER)" --compare $(BASE)
+
+clean:  ## remove everything that was built
+	rm -rf $(VENV) build
+
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "poolgrad needs Python 3.10 or newer"'
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+
+$(STAMP)/package: $(BIN)/python $(SOURCES)
+	@echo "building poolgrad (a few minutes the first time)"
+	$(PIP) --editable .
+	@mkdir -p $(STAMP) && touch $@
+
+$(STAMP)/test: $(STAMP)/package
+	$(PIP) --editable '.[test]'
+	@mkdir -p $(STAMP) && touch $@
+
+$(STAMP)/bench: $(STAMP)/package
+	$(PIP) --editable '.[bench]'
+	@mkdir -p $(STAMP) && touch $@
+
+$(STAMP)/lint: $(BIN)/python
+	$(PIP) 'ruff>=0.14' 'mypy>=1.15' 'clang-format>=19'
+	@mkdir -p $(STAMP) && touch $@

@@ -1,0 +1,1 @@
+"""Benchmarks of poolgrad against its peers: `python -m benchmarks.cpu --help`."""

@@ -1,0 +1,153 @@
+"""A run as a record: what is stored as JSON, and the rows that reports, goals and comparisons read from it."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from .cases import CASES, Case, Cell
+from .measure import Timing
+
+Record: TypeAlias = dict[str, Any]
+
+HISTORY = Path(__file__).parent / "history"
+OURS = "poolgrad "
+LIMIT = "copy "
+BEYOND_EAGER = ("TF graph",)
+
+_CASES = {case.label: case for case in CASES}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One cell, one layout of poolgrad, one allocation mode. Times are seconds, best of the rounds."""
+
+    mode: str
+    cell: Cell
+    layout: str
+    seconds: float
+    limit: float
+    steady: float
+    peers: dict[str, float]
+    fault: str | None
+
+    @property
+    def case(self) -> Case:
+        return self.cell.case
+
+    @property
+    def operator(self) -> str:
+        return self.cell.operator
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.mode, self.cell.name, self.layout
+
+    @property
+    def name(self) -> str:
+        return f"{self.cell.name}, {LAYOUTS[self.layout]}"
+
+    @property
+    def fraction(self) -> float:
+        """Of the memory limit, 1 is a copy of the same number of bytes."""
+        return self.limit / self.seconds
+
+    def best_peer(self, without: tuple[str, ...] = ()) -> str | None:
+        others = {name: seconds for name, seconds in self.peers.items() if name not in without}
+        return min(others, key=others.__getitem__) if others else None
+
+    def speedup(self, without: tuple[str, ...] = ()) -> float | None:
+        best = self.best_peer(without)
+        return self.peers[best] / self.seconds if best else None
+
+
+LAYOUTS = {"last": "channels-last", "first": "channels-first"}
+
+
+def cell_record(cell: Cell, timings: dict[str, Timing], faults: dict[str, str | None]) -> Record:
+    """What is kept of one cell: best and median of everybody, and poolgrad's share of the limit round by round."""
+    limit = _limit(timings)
+    steady = {
+        name.removeprefix(OURS): _digits(_median_ratio(limit, timing))
+        for name, timing in timings.items()
+        if name.startswith(OURS)
+    }
+    times = {
+        name: [_digits(timing.best), _digits(timing.median)]
+        for name, timing in timings.items()
+        if not name.startswith(LIMIT)
+    }
+    return {
+        "case": cell.case.label,
+        "operator": cell.operator,
+        "bytes": cell.bytes,
+        "limit": [_digits(limit.best), _digits(limit.median)],
+        "times": times,
+        "steady": steady,
+        "faults": {layout: fault for layout, fault in faults.items() if fault},
+    }
+
+
+def rows(record: Record) -> list[Row]:
+    """All rows of a run; cells that no longer exist are left out."""
+    return [row for mode, cells in record["modes"].items() for cell in cells for row in _rows_of(mode, cell)]
+
+
+def _rows_of(mode: str, stored: Record) -> Iterable[Row]:
+    case = _CASES.get(stored["case"])
+    if case is None:
+        return
+    peers = {name: best for name, (best, _) in stored["times"].items() if not name.startswith(OURS)}
+    for layout, steady in stored["steady"].items():
+        seconds = stored["times"][OURS + layout][0]
+        fault = stored["faults"].get(layout)
+        yield Row(mode, Cell(case, stored["operator"]), layout, seconds, stored["limit"][0], steady, peers, fault)
+
+
+def _limit(timings: dict[str, Timing]) -> Timing:
+    """The quickest way of copying in every round."""
+    copies = [timing.samples for name, timing in timings.items() if name.startswith(LIMIT)]
+    rounds = [[sample for sample in round if sample is not None] for round in zip(*copies, strict=True)]
+    return Timing([min(round, default=None) for round in rounds])
+
+
+def _median_ratio(limit: Timing, ours: Timing) -> float:
+    ratios = sorted(a / b for a, b in zip(limit.samples, ours.samples, strict=True) if a and b)
+    return ratios[len(ratios) // 2] if ratios else limit.best / ours.best
+
+
+def _digits(value: float) -> float:
+    return float(f"{value:.4g}")
+
+
+def save(record: Record, path: Path) -> None:
+    """Compact JSON, one cell a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = {key: value for key, value in record.items() if key != "modes"}
+    modes = ",\n".join(
+        f'  "{mode}": [\n' + ",\n".join(f"    {json.dumps(cell, ensure_ascii=False)}" for cell in cells) + "\n  ]"
+        for mode, cells in record["modes"].items()
+    )
+    lines = [f" {json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}," for key, value in head.items()]
+    path.write_text("\n".join(["{", *lines, ' "modes": {', modes, " }", "}"]) + "\n")
+
+
+def load(path: Path) -> Record:
+    record: Record = json.loads(path.read_text())
+    return record
+
+
+def history_path(record: Record) -> Path:
+    processor = re.sub(r"[^a-z0-9]+", "-", record["machine"]["processor"].lower()).strip("-")
+    date = re.sub(r"[^0-9]+", "", record["machine"]["date"])
+    return HISTORY / f"{date[:8]}-{date[8:12]}-{processor}.json"
+
+
+def geometric_mean(values: Iterable[float]) -> float | None:
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else None

@@ -1,0 +1,232 @@
+"""Shows a run: a table on the console, and the page docs/benchmarks/cpu.md with its picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from . import goals, picture
+from .cases import OPERATORS, TIMES
+from .records import BEYOND_EAGER, LAYOUTS, OURS, Record, Row, geometric_mean, rows
+
+PEERS = ("TF", "TF native", "TF graph", "torch", "torch cl", "JAX", "ONNX RT", "SciPy")
+MODES = {
+    "default": "everybody's default allocation",
+    "reused": "outputs into reused memory for all",
+}
+MARKS = {True: "reached", False: "not reached", None: "not measured"}
+
+
+def show(record: Record, console: Console) -> None:
+    """Every row, the means, and the goals."""
+    every = rows(record)
+    console.print(f"[bold]{headline(record)}[/]", highlight=False)
+    for mode, title in MODES.items():
+        mine = [row for row in every if row.mode == mode]
+        if mine:
+            console.print(_table(mine, title))
+    if not every:
+        _show_peers_only(record, console)
+    for row in every:
+        if row.fault:
+            console.print(f"[bold red]wrong answer[/]: {row.name}: {row.fault}", highlight=False)
+    for line in summary(every):
+        console.print(line, highlight=False)
+    outcomes = [outcome for outcome in goals.judge(record) if outcome.reached is not None]
+    for outcome in outcomes:
+        style = "green" if outcome.reached else "yellow"
+        mark, goal = (f"{MARKS[outcome.reached]:<12}", style), f"{outcome.group}: {outcome.goal}\n{'':<12}"
+        console.print(Text.assemble(mark, goal, (outcome.found, "dim")))
+
+
+def write(record: Record, folder: Path) -> None:
+    """cpu.md and cpu.svg."""
+    folder.mkdir(parents=True, exist_ok=True)
+    every = rows(record)
+    (folder / "cpu.svg").write_text(picture.draw(every, headline(record)))
+    (folder / "cpu.md").write_text(page(record))
+
+
+def headline(record: Record) -> str:
+    machine = record["machine"]
+    threads = f"{machine['threads']} thread{'s' if machine['threads'] != 1 else ''}"
+    return f"{machine['processor']}, {machine['cores']} cores, {threads} · {machine['date']}"
+
+
+def summary(every: Sequence[Row]) -> list[str]:
+    """Geometric means of the speed-up over the best peer."""
+    lines = []
+    for mode, title in MODES.items():
+        parts = []
+        for name, operators in (
+            ("forward", ("max_forward", "max_forward_choice", "avg_forward")),
+            ("gradient", ("max_grad", "max_grad_choice", "avg_grad")),
+            ("second order", ("max_gradgrad", "max_gradgrad_choice")),
+        ):
+            chosen = [row for row in every if row.mode == mode and row.operator in operators]
+            mean = geometric_mean(speedup for row in chosen if (speedup := row.speedup()))
+            if mean:
+                parts.append(f"{name} {mean:.1f}{TIMES}")
+        both = geometric_mean(goals.gradient_speedups(every, mode))
+        eager = geometric_mean(goals.gradient_speedups(every, mode, BEYOND_EAGER))
+        if both and eager:
+            parts.append(
+                f"gradients of both orders {both:.1f}{TIMES} ({eager:.1f}{TIMES} without TensorFlow's graph mode)"
+            )
+        if parts:
+            lines.append(f"geometric mean over the best peer, {title}: {', '.join(parts)}")
+    return lines
+
+
+def duration(seconds: float | None) -> str:
+    """Three digits and a unit.
+
+    >>> duration(0.0041), duration(1.7e-6), duration(22.778)
+    ('4.10 ms', '1.70 µs', '22.8 s')
+    """
+    if seconds is None:
+        return ""
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size or unit == "µs":
+            value = seconds / size
+            digits = 2 if value < 10 else 1 if value < 100 else 0
+            return f"{value:.{digits}f} {unit}"
+    return ""
+
+
+def _peers_of(mine: Sequence[Row]) -> list[str]:
+    return [peer for peer in PEERS if any(peer in row.peers for row in mine)]
+
+
+def _table(mine: Sequence[Row], title: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    peers = _peers_of(mine)
+    for column in ("case", "operator", "layout"):
+        table.add_column(column)
+    for column in ("poolgrad", *peers, "vs best peer", "of limit"):
+        table.add_column(column, justify="right")
+    previous = None
+    for row in mine:
+        if previous and previous.case != row.case:
+            table.add_section()
+        table.add_row(*_cells(row, peers, previous))
+        previous = row
+    return table
+
+
+def _cells(row: Row, peers: list[str], previous: Row | None) -> list[Text]:
+    same_case = previous is not None and previous.case == row.case
+    same_cell = same_case and previous is not None and previous.operator == row.operator
+    best, speedup = row.best_peer(), row.speedup()
+    ratio = Text(f"{speedup:.1f}", "green" if speedup > 1 else "bold red") if speedup else Text("")
+    return [
+        Text("" if same_case else row.case.label),
+        Text("" if same_cell else row.operator),
+        Text(row.layout),
+        Text("WRONG" if row.fault else duration(row.seconds), "bold red" if row.fault else "bold"),
+        *(Text(duration(row.peers.get(peer)), "underline" if peer == best else "") for peer in peers),
+        ratio,
+        Text(f"{row.fraction:.2f}"),
+    ]
+
+
+def _show_peers_only(record: Record, console: Console) -> None:
+    """Without poolgrad there are no rows: the peers' times and the limit alone."""
+    for mode, cells in record["modes"].items():
+        table = Table("cell", "limit", *PEERS, title=mode)
+        for cell in cells:
+            times = {name: best for name, (best, _) in cell["times"].items()}
+            table.add_row(
+                f"{cell['case']} {cell['operator']}",
+                duration(cell["limit"][0]),
+                *(duration(times.get(peer)) for peer in PEERS),
+            )
+        console.print(table)
+
+
+def page(record: Record) -> str:
+    """The Markdown page: what was measured, means, goals, every row."""
+    every = rows(record)
+    machine = record["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in machine["versions"].items())
+    parts = [
+        "# CPU benchmarks",
+        "Written by `make bench`; do not edit. How to read it: [Reading the tables](#reading-the-tables).",
+        f"{headline(record)}  \n{machine['system']}  \n{versions}",
+        "![Speed-up over the best peer, and fraction of the memory limit](cpu.svg)",
+        "\n".join(f"* {line[0].upper()}{line[1:]}" for line in summary(every)),
+        "## Goals",
+        _goal_table(record),
+    ]
+    for mode, title in MODES.items():
+        mine = [row for row in every if row.mode == mode]
+        if not mine:
+            continue
+        parts.append(f"## {title[0].upper()}{title[1:]}")
+        for group in dict.fromkeys(row.case.group for row in mine):
+            parts += _group(group, [row for row in mine if row.case.group == group])
+    parts.append(READING)
+    return "\n\n".join(parts) + "\n"
+
+
+def _goal_table(record: Record) -> str:
+    lines = ["| class | goal | | found |", "|---|---|---|---|"]
+    previous = ""
+    for outcome in goals.judge(record):
+        group = "" if outcome.group == previous else outcome.group
+        previous = outcome.group
+        lines.append(f"| {group} | {outcome.goal} | {MARKS[outcome.reached]} | {outcome.found} |")
+    return "\n".join(lines)
+
+
+def _group(group: str, mine: list[Row]) -> list[str]:
+    """The table of one group of cases, folded away."""
+    peers = _peers_of(mine)
+    head = ["case", "operator", "layout", OURS.strip(), *peers, "vs best peer", "of limit"]
+    lines = [f"| {' | '.join(head)} |", "|---|---|---|" + "---:|" * (len(head) - 3)]
+    previous: Row | None = None
+    for row in mine:
+        same_case = previous is not None and previous.case == row.case
+        same_cell = same_case and previous is not None and previous.operator == row.operator
+        best, speedup = row.best_peer(), row.speedup()
+        times = [duration(row.peers.get(peer)) for peer in peers]
+        cells = [
+            "" if same_case else f"{row.case.title} {row.case.dtype}",
+            "" if same_cell else OPERATORS[row.operator],
+            LAYOUTS[row.layout],
+            f"wrong: {row.fault}" if row.fault else f"**{duration(row.seconds)}**",
+            *(f"*{time}*" if peer == best else time for peer, time in zip(peers, times, strict=True)),
+            f"{speedup:.1f}" if speedup else "",
+            f"{row.fraction:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+        previous = row
+    return [f"<details><summary>{group}: {len(mine)} rows</summary>", "\n".join(lines), "</details>"]
+
+
+READING = """## Reading the tables
+
+* Times are the best of several rounds. In a round every contender runs once, in rotating order, on the same values
+  and with the same number of threads; short calls are repeated until a sample lasts 1.5 ms. A contender that needs
+  more than a second has one sample.
+* *vs best peer*: time of the best peer (in italics) over poolgrad's. Like stands against like: "input given" starts
+  from the original input for everybody (PyTorch: forward with indices, then backward or gather), "choice given" from
+  what the forward stored (PyTorch's int64 indices, TensorFlow's argmax, poolgrad's choice of 1 byte). Peers hold
+  the data in the layout they like best, whatever poolgrad's layout in that row.
+* *of limit*: time of a copy that moves the same number of bytes over poolgrad's time. The bytes are those of every
+  array the rule has to read and of the output, once each. The copy is the quickest of several (memmove, PyTorch's,
+  a streaming one), with all threads, between warm buffers, measured in the same rounds. It can pass 1: a copy writes
+  as much as it reads, a pooling forward writes less, and writing is dearer.
+* *TF*: TensorFlow, eager, oneDNN on. *TF native*: oneDNN off, in a process of its own whose samples fall into the same
+  rounds; shown where oneDNN has a kernel, elsewhere both run the same code. *TF graph*: forward and gradient in one
+  `tf.function`, the only way to TensorFlow's oneDNN max gradient. *torch*: contiguous, *torch cl*: channels_last, aten
+  operators called directly. *JAX*: jitted, the quicker of the two layouts. *ONNX RT*: one-node sessions with bound
+  input. *SciPy*: `scipy.ndimage` filters.
+* Default allocation: plain calls. Reused memory: `out` arguments where a library has them (poolgrad, PyTorch, ONNX
+  Runtime, SciPy); for all others the process's allocator keeps and reuses freed blocks, in huge pages where the
+  system gives them, so that no fresh page is touched either.
+* Each of poolgrad's answers is compared with a peer's before it is timed."""

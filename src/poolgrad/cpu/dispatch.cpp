@@ -1,0 +1,82 @@
+// Chooses the kernels at run time: the same sources are compiled for several instruction sets.
+#include <atomic>
+#include <cstring>
+
+#include "kernels.hpp"
+
+namespace poolgrad {
+
+#define POOLGRAD_DECLARE(isa) \
+    void scan_##isa(const Scan&, const Box&, Scratch&); \
+    void put_##isa(const Put&, const Box&, Scratch&); \
+    void mean_##isa(const Mean&, const Box&, Scratch&); \
+    void spread_##isa(const Spread&, const Box&, Scratch&); \
+    void take_coded_##isa(const Scan&, const Box&, Scratch&); \
+    void put_coded_##isa(const Put&, const Box&, Scratch&); \
+    void axis_maximum_##isa(const AxisMaximum&, const Columns&, Scratch&); \
+    void axis_sum_##isa(const AxisSum&, const Columns&, Scratch&); \
+    void mean_begin_##isa(const Mean&, const Box&, void*); \
+    void mean_end_##isa(const Mean&, const Box&, const void*); \
+    void spread_begin_##isa(const Spread&, const Box&, void*); \
+    void spread_end_##isa(const Spread&, const Box&, const void*); \
+    static const Kernels kernels_##isa = {#isa, scan_##isa, put_##isa, mean_##isa, spread_##isa, take_coded_##isa, \
+                                          put_coded_##isa, axis_maximum_##isa, axis_sum_##isa, mean_begin_##isa, \
+                                          mean_end_##isa, spread_begin_##isa, spread_end_##isa};
+
+POOLGRAD_DECLARE(baseline)
+#if defined(POOLGRAD_X86_64_LEVELS)
+POOLGRAD_DECLARE(avx2)
+POOLGRAD_DECLARE(avx512)
+#endif
+
+namespace {
+
+struct Available {
+    const Kernels* table[4] = {};
+    const char* names[4] = {};
+    int count = 0;
+
+    void add(const Kernels& kernels) {
+        table[count] = &kernels;
+        names[count++] = kernels.name;
+    }
+    Available() {
+        add(kernels_baseline);
+#if defined(POOLGRAD_X86_64_LEVELS)
+        __builtin_cpu_init();
+        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c")) {
+            add(kernels_avx2);
+            if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
+                add(kernels_avx512);
+        }
+#endif
+    }
+};
+
+const Available& available() {
+    static const Available found;
+    return found;
+}
+
+std::atomic<const Kernels*> chosen{nullptr};
+
+}  // namespace
+
+const Kernels& kernels() {
+    const Kernels* k = chosen.load(std::memory_order_relaxed);
+    if (!k) chosen.store(k = available().table[available().count - 1]);
+    return *k;
+}
+
+const Kernels* find_kernels(const char* name) {
+    for (int i = 0; i < available().count; ++i)
+        if (std::strcmp(available().names[i], name) == 0) return available().table[i];
+    return nullptr;
+}
+
+void use_kernels(const Kernels& choice) { chosen.store(&choice); }
+
+const char* const* kernel_names() { return available().names; }
+
+}  // namespace poolgrad

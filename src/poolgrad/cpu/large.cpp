@@ -1,0 +1,322 @@
+// The kernels for large overlapping windows: maxima and sums by doubling along one axis, take and put by decoding.
+#include "kernels.hpp"
+#include "sums.hpp"
+
+namespace poolgrad {
+namespace {
+
+POOLGRAD_INLINE int log2_floor(int64_t n) { return 63 - __builtin_clzll(static_cast<unsigned long long>(n)); }
+
+// How many columns are worked on together: enough to fill vectors, few enough to stay in the cache.
+POOLGRAD_INLINE int64_t columns_at_once(int64_t size, int64_t bytes) {
+    return larger(16, smaller(256, (int64_t{1} << 18) / larger(1, size * bytes)));
+}
+
+// ---- maximum --------------------------------------------------------------------------------------------------------
+
+// Keys of narrow types are widened to 32 bits, so that a key and a position have lanes of one width.
+template <class Key> struct Widened { using type = Key; };
+template <> struct Widened<int8_t> { using type = int32_t; };
+template <> struct Widened<int16_t> { using type = int32_t; };
+
+template <class Order> void axis_maximum_run(const AxisMaximum& job, const Columns& at, Scratch& scratch, Order order) {
+    using Narrow = typename Order::Key;
+    using Key = typename Widened<Narrow>::type;
+    using Position = typename IntOf<sizeof(Key)>::type;
+    constexpr int lanes = vector_bytes / sizeof(Key);
+    using Keys = Vec<Key, lanes>;
+    using Positions = Vec<Position, lanes>;
+    const Axis& axis = *job.axis;
+    const int64_t n = axis.size, m = axis.count, d = axis.dilation;
+    const int64_t block = columns_at_once(n, sizeof(Key) + sizeof(Position));
+    const auto wins = [&](Key x, Key best) { return order.wins_one(static_cast<Narrow>(x), static_cast<Narrow>(best)); };
+    for (int64_t c0 = at.low; c0 < at.high; c0 += block) {
+        const int64_t width = smaller(block, at.high - c0), total = n * width;
+        Key* keys = static_cast<Key*>(reserve(scratch, 0, sizeof(Key) * static_cast<size_t>(total + lanes)));
+        Position* from = static_cast<Position*>(reserve(scratch, 1, sizeof(Position) * static_cast<size_t>(total + lanes)));
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t source = (at.line * n + i) * job.columns + c0;
+            for (int64_t c = 0; c < width; ++c) {
+                if (job.raw) keys[i * width + c] = order.key(static_cast<const typename Order::Stored*>(job.raw)[source + c]);
+                else keys[i * width + c] = static_cast<const Key*>(job.keys)[source + c];
+                from[i * width + c] = static_cast<Position>(i);
+            }
+        }
+        int64_t longest = 1;
+        for (int level = 0; (int64_t{1} << level) <= longest; ++level) {
+            const int64_t half = int64_t{1} << level;   // keys[i] is the maximum of `half` elements from i on
+            for (int64_t o = 0; o < m; ++o) {
+                const Span s = span(axis, o);
+                if (s.length > longest) longest = s.length;
+                if (log2_floor(s.length) != level) continue;
+                const int64_t start = origin(axis, o) + s.first * d, first = start * width, second = (start + (s.length - half) * d) * width;
+                const int64_t to = (at.line * m + o) * job.columns + c0;
+                for (int64_t c = 0; c < width; ++c) {
+                    const bool later = wins(keys[second + c], keys[first + c]);
+                    const int64_t chosen = (later ? second : first) + c, position = from[chosen];
+                    const int64_t code = (d == 1 ? position - start : (position - start) / d) + s.first;
+                    const uint32_t behind = job.codes ? job.codes[(at.line * n + position) * job.columns + c0 + c] : 0;
+                    job.codes_out[to + c] = static_cast<uint32_t>(code * job.code_step) + behind;
+                    if (job.keys_out) static_cast<Key*>(job.keys_out)[to + c] = keys[chosen];
+                }
+            }
+            const int64_t shift = half * d * width;
+            int64_t t = 0;   // what is read ahead is written later, so this can be done in place
+            for (; t + shift + lanes <= total; t += lanes) {
+                const Keys a = load<Keys>(keys + t), b = load<Keys>(keys + t + shift);
+                const Positions p = load<Positions>(from + t), q = load<Positions>(from + t + shift);
+                const Positions later = order.wins(b, a);
+                store(keys + t, later ? b : a);
+                store(from + t, later ? q : p);
+            }
+            for (; t + shift < total; ++t)
+                if (wins(keys[t + shift], keys[t])) keys[t] = keys[t + shift], from[t] = from[t + shift];
+        }
+    }
+}
+
+// ---- sum ------------------------------------------------------------------------------------------------------------
+
+template <class Sum> void axis_sum_run(const AxisSum& job, const Columns& at, Scratch& scratch) {
+    const Axis& axis = *job.axis;
+    const int64_t n = job.transposed ? axis.count : axis.size, m = job.transposed ? axis.size : axis.count;
+    const int64_t d = job.transposed ? 1 : axis.dilation, block = columns_at_once(n + m, sizeof(Sum));
+    const Sum* in = static_cast<const Sum*>(job.sums);
+    Sum* out = static_cast<Sum*>(job.sums_out);
+    const auto interval = [&](int64_t o, int64_t& start, int64_t& length) {
+        if (job.transposed) {
+            const Cover c = cover(axis, o);
+            start = c.first, length = c.last - c.first;
+        } else {
+            const Span s = span(axis, o);
+            start = origin(axis, o) + s.first * d, length = s.length;
+        }
+    };
+    for (int64_t c0 = at.low; c0 < at.high; c0 += block) {
+        const int64_t width = smaller(block, at.high - c0), total = n * width;
+        Sum* sums = static_cast<Sum*>(reserve(scratch, 0, sizeof(Sum) * static_cast<size_t>(total + 64)));
+        for (int64_t i = 0; i < n; ++i) __builtin_memcpy(sums + i * width, in + (at.line * n + i) * job.columns + c0, sizeof(Sum) * static_cast<size_t>(width));
+        for (int64_t o = 0; o < m; ++o) __builtin_memset(static_cast<void*>(out + (at.line * m + o) * job.columns + c0), 0, sizeof(Sum) * static_cast<size_t>(width));
+        int64_t longest = 1;
+        for (int level = 0; (int64_t{1} << level) <= longest; ++level) {
+            const int64_t half = int64_t{1} << level;   // sums[i] is the sum of `half` elements from i on
+            for (int64_t o = 0; o < m; ++o) {           // a window is a sum of such pieces, the shortest first
+                int64_t start, length;
+                interval(o, start, length);
+                if (length > longest) longest = length;
+                if (!(length >> level & 1)) continue;
+                const Sum* piece = sums + (start + (length & (half - 1)) * d) * width;
+                Sum* to = out + (at.line * m + o) * job.columns + c0;
+                for (int64_t c = 0; c < width; ++c) to[c] = to[c] + piece[c];
+            }
+            const int64_t shift = half * d * width;
+            int64_t t = 0;
+            if constexpr (sizeof(Sum) <= 8) {
+                constexpr int lanes = vector_bytes / sizeof(Sum);
+                using V = Vec<Sum, lanes>;
+                for (; t + shift + lanes <= total; t += lanes) store(sums + t, load<V>(sums + t) + load<V>(sums + t + shift));
+            }
+            for (; t + shift < total; ++t) sums[t] = sums[t] + sums[t + shift];
+        }
+    }
+}
+
+// ---- take and put by decoding ---------------------------------------------------------------------------------------
+
+// The local positions that a code stands for. False if it stands for none of the window's real elements.
+POOLGRAD_INLINE bool decode(const Geometry& g, const Span* spans, uint64_t code, int64_t* local_at) {
+    for (int a = 0; a < g.rank; ++a) {
+        const uint64_t step = static_cast<uint64_t>(g.code_step[a]), at = code / step;
+        code -= at * step;
+        if (at - static_cast<uint64_t>(spans[a].first) >= static_cast<uint64_t>(spans[a].length)) return false;
+        local_at[a] = static_cast<int64_t>(at);
+    }
+    return true;
+}
+
+template <class T> void take_coded_run(const Scan& job, const Box& box) {
+    const Geometry& g = *job.geometry;
+    const int last = g.rank - 1;
+    RowWalk walk;
+    if (!first_row(box, g.rank, walk)) return;
+    const T* v = static_cast<const T*>(job.v.data) + outer_offset(job.v, box.n);
+    do {
+        Span spans[max_axes];
+        int64_t base = 0, local_at[max_axes];
+        for (int a = 0; a < last; ++a) {
+            spans[a] = span(g.axes[a], walk.at[a]);
+            base += origin(g.axes[a], walk.at[a]) * job.v.step[a];
+        }
+        const int64_t codes = row_offset(job.wanted, box.n, walk, g.rank), results = row_offset(job.y, box.n, walk, g.rank);
+        for (int64_t o = box.low[last]; o < box.high[last]; ++o) {
+            spans[last] = span(g.axes[last], o);
+            const int64_t at = base + origin(g.axes[last], o) * g.inner;
+            for (int64_t c = 0; c < g.inner; ++c) {
+                T value{};
+                if (decode(g, spans, load_code(job.wanted.data, codes + o * g.inner + c, job.code_width), local_at)) {
+                    int64_t offset = at + c;
+                    for (int a = 0; a < g.rank; ++a) offset += local_at[a] * g.axes[a].dilation * job.v.step[a];
+                    value = v[offset];
+                }
+                static_cast<T*>(job.y.data)[results + o * g.inner + c] = value;
+            }
+        }
+    } while (next_row(box, g.rank, walk));
+}
+
+// Adds every window's gradient where its code says, window after window in ascending order. The box owns a slab of the
+// input; gradients that fall outside it belong to another box.
+template <class E> void put_coded_run(const Put& job, const Box& box, Scratch& scratch) {
+    using Stored = typename E::Stored;
+    using Sum = typename E::Sum;
+    const Geometry& g = *job.geometry;
+    const int last = g.rank - 1;
+    int64_t step[max_axes], total = g.inner;
+    for (int a = last; a >= 0; --a) {
+        step[a] = total;
+        total *= box.high[a] - box.low[a];
+    }
+    Sum* sums = static_cast<Sum*>(reserve(scratch, 0, sizeof(Sum) * static_cast<size_t>(total)));
+    for (int64_t i = 0; i < total; ++i) sums[i] = Sum{};
+
+    Box outputs;
+    outputs.n = box.n;
+    for (int a = 0; a < g.rank; ++a) {
+        outputs.low[a] = 0;
+        outputs.high[a] = g.axes[a].count;
+    }
+    int64_t low = g.axes[0].count, high = 0;   // the windows that reach into the slab
+    for (int64_t i = box.low[0]; i < box.high[0]; ++i) {
+        const Cover c = cover(g.axes[0], i);
+        if (c.first < c.last) low = smaller(low, c.first), high = larger(high, c.last);
+    }
+    outputs.low[0] = low;
+    outputs.high[0] = high;
+
+    RowWalk walk;
+    if (first_row(outputs, g.rank, walk)) {
+        do {
+            Span spans[max_axes];
+            int64_t base = 0, local_at[max_axes];
+            for (int a = 0; a < last; ++a) {
+                spans[a] = span(g.axes[a], walk.at[a]);
+                base += (origin(g.axes[a], walk.at[a]) - box.low[a]) * step[a];
+            }
+            const int64_t codes = row_offset(job.code, box.n, walk, g.rank), grads = row_offset(job.g, box.n, walk, g.rank);
+            for (int64_t o = outputs.low[last]; o < outputs.high[last]; ++o) {
+                spans[last] = span(g.axes[last], o);
+                const int64_t at = base + (origin(g.axes[last], o) - box.low[last]) * step[last];
+                const int64_t top = g.rank == 1 ? o : walk.at[0];
+                for (int64_t c = 0; c < g.inner; ++c) {
+                    if (!decode(g, spans, load_code(job.code.data, codes + o * g.inner + c, job.code_width), local_at)) continue;
+                    const int64_t first = origin(g.axes[0], top) + local_at[0] * g.axes[0].dilation;
+                    if (first < box.low[0] || first >= box.high[0]) continue;
+                    int64_t offset = at + c;
+                    for (int a = 0; a < g.rank; ++a) offset += local_at[a] * g.axes[a].dilation * step[a];
+                    const Sum value = E::widen_one(static_cast<const Stored*>(job.g.data)[grads + o * g.inner + c]);
+                    sums[offset] = job.assign ? value : static_cast<Sum>(sums[offset] + value);
+                }
+            }
+        } while (next_row(outputs, g.rank, walk));
+    }
+
+    const int64_t row = step[last] * (box.high[last] - box.low[last]);
+    const Sum* from = sums;
+    if (first_row(box, g.rank, walk)) {
+        do {
+            Stored* to = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, box.n, walk, g.rank) + box.low[last] * g.inner;
+            for (int64_t i = 0; i < row; ++i) to[i] = E::narrow_one(from[i]);
+            from += row;
+        } while (next_row(box, g.rank, walk));
+    }
+}
+
+// ---- from elements to sums and back ---------------------------------------------------------------------------------
+
+// Calls visit(position in the view, position in the dense array of sums, elements in the window) for every element.
+template <class Visit> POOLGRAD_INLINE void every_element(const Geometry& g, const Box& box, const View& view, bool outputs, Visit&& visit) {
+    const int last = g.rank - 1;
+    RowWalk walk;
+    if (!first_row(box, g.rank, walk)) return;
+    do {
+        int64_t dense = box.n, count = 1;
+        for (int a = 0; a < last; ++a) {
+            dense = dense * (outputs ? g.axes[a].count : g.axes[a].size) + walk.at[a];
+            if (outputs) count *= span(g.axes[a], walk.at[a]).length;
+        }
+        dense *= (outputs ? g.axes[last].count : g.axes[last].size);
+        const int64_t row = row_offset(view, box.n, walk, g.rank);
+        for (int64_t w = box.low[last]; w < box.high[last]; ++w) {
+            const int64_t here = outputs ? count * span(g.axes[last], w).length : 1;
+            for (int64_t c = 0; c < g.inner; ++c) visit(row + w * g.inner + c, (dense + w) * g.inner + c, here);
+        }
+    } while (next_row(box, g.rank, walk));
+}
+
+template <class E> void mean_begin_run(const Mean& job, const Box& box, void* sums) {
+    every_element(*job.geometry, box, job.x, false, [&](int64_t from, int64_t to, int64_t) {
+        static_cast<typename E::Sum*>(sums)[to] = E::widen_one(static_cast<const typename E::Stored*>(job.x.data)[from]);
+    });
+}
+
+template <class E> void mean_end_run(const Mean& job, const Box& box, const void* sums) {
+    every_element(*job.geometry, box, job.y, true, [&](int64_t to, int64_t from, int64_t count) {
+        static_cast<typename E::Stored*>(job.y.data)[to] = E::narrow_one(static_cast<const typename E::Sum*>(sums)[from] / static_cast<typename E::Sum>(count));
+    });
+}
+
+template <class E> void spread_begin_run(const Spread& job, const Box& box, void* sums) {
+    every_element(*job.geometry, box, job.g, true, [&](int64_t from, int64_t to, int64_t count) {
+        static_cast<typename E::Sum*>(sums)[to] = E::share(static_cast<const typename E::Stored*>(job.g.data)[from], count);
+    });
+}
+
+template <class E> void spread_end_run(const Spread& job, const Box& box, const void* sums) {
+    every_element(*job.geometry, box, job.gx, false, [&](int64_t to, int64_t from, int64_t) {
+        static_cast<typename E::Stored*>(job.gx.data)[to] = E::narrow_one(static_cast<const typename E::Sum*>(sums)[from]);
+    });
+}
+
+}  // namespace
+
+void POOLGRAD_KERNEL(axis_maximum)(const AxisMaximum& job, const Columns& at, Scratch& scratch) {
+    with_order(job.type, job.ignore_nan, [&](auto order) { axis_maximum_run(job, at, scratch, order); });
+}
+
+void POOLGRAD_KERNEL(axis_sum)(const AxisSum& job, const Columns& at, Scratch& scratch) {
+    const bool integer = job.type >= DType::i8;
+    if (integer && job.transposed) return axis_sum_run<Double2>(job, at, scratch);
+    switch (job.type) {
+        case DType::f16: case DType::bf16: return axis_sum_run<float>(job, at, scratch);
+        case DType::f32: case DType::f64: return axis_sum_run<double>(job, at, scratch);
+        case DType::i64: case DType::u64: return axis_sum_run<__int128>(job, at, scratch);
+        default: return axis_sum_run<int64_t>(job, at, scratch);
+    }
+}
+
+void POOLGRAD_KERNEL(take_coded)(const Scan& job, const Box& box, Scratch&) {
+    switch (dtype_bytes(job.type)) {
+        case 1: return take_coded_run<uint8_t>(job, box);
+        case 2: return take_coded_run<uint16_t>(job, box);
+        case 4: return take_coded_run<uint32_t>(job, box);
+        default: return take_coded_run<uint64_t>(job, box);
+    }
+}
+
+void POOLGRAD_KERNEL(put_coded)(const Put& job, const Box& box, Scratch& scratch) {
+    with_wrapping_sum(job.type, [&](auto element) { put_coded_run<decltype(element)>(job, box, scratch); });
+}
+void POOLGRAD_KERNEL(mean_begin)(const Mean& job, const Box& box, void* sums) {
+    with_exact_sum(job.type, [&](auto element) { mean_begin_run<decltype(element)>(job, box, sums); });
+}
+void POOLGRAD_KERNEL(mean_end)(const Mean& job, const Box& box, const void* sums) {
+    with_exact_sum(job.type, [&](auto element) { mean_end_run<decltype(element)>(job, box, sums); });
+}
+void POOLGRAD_KERNEL(spread_begin)(const Spread& job, const Box& box, void* sums) {
+    with_share(job.type, [&](auto element) { spread_begin_run<decltype(element)>(job, box, sums); });
+}
+void POOLGRAD_KERNEL(spread_end)(const Spread& job, const Box& box, const void* sums) {
+    with_share(job.type, [&](auto element) { spread_end_run<decltype(element)>(job, box, sums); });
+}
+
+}  // namespace poolgrad

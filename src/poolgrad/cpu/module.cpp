@@ -1,0 +1,342 @@
+// The compiled module: a Plan per pooling problem, memory for results, threads. Arrays come in through the buffer protocol.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <stdexcept>
+#include <utility>
+
+#include "memory.hpp"
+#include "plan.hpp"
+#include "threads.hpp"
+
+namespace nb = nanobind;
+
+namespace poolgrad {
+namespace {
+
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+struct PyBlock {
+    Block block;
+    explicit PyBlock(size_t bytes) : block(take_block(bytes)) {}
+    ~PyBlock() { give_block(block); }
+    PyBlock(const PyBlock&) = delete;
+};
+
+int block_getbuffer(PyObject* self, Py_buffer* view, int flags) {
+    const Block& block = nb::inst_ptr<PyBlock>(self)->block;
+    return PyBuffer_FillInfo(view, self, block.data, static_cast<Py_ssize_t>(block.bytes), 0, flags);
+}
+
+PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(block_getbuffer)}, {0, nullptr}};
+
+// ---- arrays ---------------------------------------------------------------------------------------------------------
+
+class Array {
+public:
+    Array(nb::handle object, int flags) {
+        if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) throw nb::python_error();
+        held_ = true;
+    }
+    ~Array() { if (held_) PyBuffer_Release(&buffer_); }
+    Array(const Array&) = delete;
+    const Py_buffer& operator*() const { return buffer_; }
+    const Py_buffer* operator->() const { return &buffer_; }
+
+private:
+    Py_buffer buffer_;
+    bool held_ = false;
+};
+
+class PyPlan {
+public:
+    PyPlan(std::vector<int64_t> shape, std::vector<int64_t> out_shape, int axis, int64_t batch, const nb::list& axes) : PyPlan(std::move(shape), std::move(out_shape), axis, batch, specs(axes)) {}
+
+    // Every operation returns whether it ran: false means that an input's strides cannot be followed and a contiguous copy
+    // is needed.
+    bool maximum(int type, nb::handle x, nb::handle y, nb::handle code, bool ignore_nan) const {
+        const Array in(x, PyBUF_STRIDES);
+        const Result values(*this, y, true), codes(*this, code, true);
+        const auto view = input(*in, type, false);
+        if (!view) return false;
+        const nb::gil_scoped_release release;
+        plan_.maximum(DType(type), *view, values.data(dtype_bytes(DType(type))), codes.data(), codes.width(), ignore_nan);
+        return true;
+    }
+    bool take(int type, nb::handle v, nb::handle code, nb::handle y) const {
+        const Array in(v, PyBUF_STRIDES);
+        const Result codes(*this, code, true, false), values(*this, y, true);
+        const auto view = input(*in, type, false);
+        if (!view) return false;
+        const nb::gil_scoped_release release;
+        plan_.take(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))));
+        return true;
+    }
+    bool put(int type, nb::handle g, nb::handle code, nb::handle gx, bool assign) const {
+        const Array in(g, PyBUF_STRIDES);
+        const Result codes(*this, code, true, false), values(*this, gx, false);
+        const auto view = input(*in, type, true);
+        if (!view) return false;
+        const nb::gil_scoped_release release;
+        plan_.put(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))), assign);
+        return true;
+    }
+    bool mean(int type, nb::handle x, nb::handle y) const {
+        const Array in(x, PyBUF_STRIDES);
+        const Result values(*this, y, true);
+        const auto view = input(*in, type, false);
+        if (!view) return false;
+        const nb::gil_scoped_release release;
+        plan_.mean(DType(type), *view, values.data(dtype_bytes(DType(type))));
+        return true;
+    }
+    bool spread(int type, nb::handle g, nb::handle gx) const {
+        const Array in(g, PyBUF_STRIDES);
+        const Result values(*this, gx, false);
+        const auto view = input(*in, type, true);
+        if (!view) return false;
+        const nb::gil_scoped_release release;
+        plan_.spread(DType(type), *view, values.data(dtype_bytes(DType(type))));
+        return true;
+    }
+    bool max_put(int type, nb::handle x, nb::handle g, nb::handle equal, nb::handle gx, bool ignore_nan) const {
+        const Array in(x, PyBUF_STRIDES), grad(g, PyBUF_STRIDES);
+        const Result wanted(*this, equal, true, false), values(*this, gx, false);
+        const auto view = input(*in, type, false), grads = input(*grad, type, true);
+        if (!view || !grads) return false;
+        const nb::gil_scoped_release release;
+        const int64_t bytes = dtype_bytes(DType(type));
+        plan_.max_put(DType(type), *view, *grads, wanted.data(bytes), values.data(bytes), ignore_nan);
+        return true;
+    }
+    bool max_take(int type, nb::handle x, nb::handle v, nb::handle equal, nb::handle y, bool ignore_nan) const {
+        const Array in(x, PyBUF_STRIDES), other(v, PyBUF_STRIDES);
+        const Result wanted(*this, equal, true, false), values(*this, y, true);
+        const auto view = input(*in, type, false), others = input(*other, type, false);
+        if (!view || !others || view->outer_split != others->outer_split || !same_steps(*view, *others)) return false;
+        const nb::gil_scoped_release release;
+        const int64_t bytes = dtype_bytes(DType(type));
+        plan_.max_take(DType(type), *view, *others, wanted.data(bytes), values.data(bytes), ignore_nan);
+        return true;
+    }
+    bool ties_put(int type, nb::handle x, nb::handle y, nb::handle g, nb::handle gx, bool split) const {
+        const Array in(x, PyBUF_STRIDES), grad(g, PyBUF_STRIDES);
+        const Result wanted(*this, y, true, false), values(*this, gx, false);
+        const auto view = input(*in, type, false), grads = input(*grad, type, true);
+        if (!view || !grads) return false;
+        const nb::gil_scoped_release release;
+        const int64_t bytes = dtype_bytes(DType(type));
+        plan_.ties_put(DType(type), *view, wanted.data(bytes), *grads, values.data(bytes), split);
+        return true;
+    }
+    bool ties_take(int type, nb::handle x, nb::handle y, nb::handle v, nb::handle out, bool split) const {
+        const Array in(x, PyBUF_STRIDES), other(v, PyBUF_STRIDES);
+        const Result wanted(*this, y, true, false), values(*this, out, true);
+        const auto view = input(*in, type, false), others = input(*other, type, false);
+        if (!view || !others) return false;
+        const nb::gil_scoped_release release;
+        const int64_t bytes = dtype_bytes(DType(type));
+        plan_.ties_take(DType(type), *view, wanted.data(bytes), *others, values.data(bytes), split);
+        return true;
+    }
+    void code_to_index(nb::handle code, int scope, nb::handle index) const {
+        const Result codes(*this, code, true, false), indices(*this, index, true);
+        const nb::gil_scoped_release release;
+        plan_.code_to_index(codes.data(), codes.width(), scope, indices.data(), indices.width());
+    }
+    int64_t find_bad_code(nb::handle code) const {
+        const Result codes(*this, code, true, false);
+        const nb::gil_scoped_release release;
+        return plan_.find_bad_code(codes.data(), codes.width());
+    }
+    int64_t find_bad_index(nb::handle index, int scope) const {
+        const Result indices(*this, index, true, false);
+        const nb::gil_scoped_release release;
+        return plan_.find_bad_index(indices.data(), indices.width(), scope);
+    }
+    bool index_put(int type, nb::handle g, nb::handle index, int scope, nb::handle gx) const {
+        const Array grad(g, PyBUF_STRIDES);
+        const Result indices(*this, index, true, false), values(*this, gx, false);
+        const auto grads = input(*grad, type, true);
+        if (!grads) return false;
+        const nb::gil_scoped_release release;
+        plan_.index_put(DType(type), *grads, indices.data(), indices.width(), scope, values.data(dtype_bytes(DType(type))));
+        return true;
+    }
+    void index_take(int type, nb::handle v, nb::handle index, int scope, nb::handle y) const {
+        const Result source(*this, v, false, false), indices(*this, index, true, false), values(*this, y, true);
+        const nb::gil_scoped_release release;
+        const int64_t bytes = dtype_bytes(DType(type));
+        plan_.index_take(DType(type), plan_.dense(source.data(bytes), false, bytes), indices.data(), indices.width(), scope, values.data(bytes));
+    }
+
+private:
+    std::vector<int64_t> shape_, out_shape_;
+    int axis_;
+    Plan plan_;
+
+    PyPlan(std::vector<int64_t> shape, std::vector<int64_t> out_shape, int axis, int64_t batch, const std::vector<AxisSpec>& axes)
+        : shape_(std::move(shape)), out_shape_(std::move(out_shape)), axis_(axis),
+          plan_(product(0, axis), product(axis + static_cast<int>(axes.size()), static_cast<int>(shape_.size())),
+                batch > 0 ? product(0, axis) / batch : 1, checked(axes)) {}
+
+    int64_t product(int from, int to) const {
+        int64_t n = 1;
+        for (int i = from; i < to; ++i) n *= shape_[static_cast<size_t>(i)];
+        return n;
+    }
+
+    static std::vector<AxisSpec> specs(const nb::list& axes) {
+        std::vector<AxisSpec> result;
+        for (nb::handle item : axes) {
+            const nb::tuple t = nb::cast<nb::tuple>(item);
+            AxisSpec spec;
+            int64_t* fields[] = {&spec.size, &spec.count, &spec.window, &spec.stride, &spec.before, &spec.dilation, &spec.extent};
+            for (size_t i = 0; i < 7; ++i) *fields[i] = nb::cast<int64_t>(t[i]);
+            spec.starts = nb::cast<std::vector<int64_t>>(t[7]);
+            spec.stops = nb::cast<std::vector<int64_t>>(t[8]);
+            result.push_back(std::move(spec));
+        }
+        return result;
+    }
+
+    // What the kernels rely on. The Python layer has said all this in friendlier words before.
+    const std::vector<AxisSpec>& checked(const std::vector<AxisSpec>& axes) const {
+        constexpr int64_t limit = int64_t{1} << 62;
+        if (axes.empty() || axes.size() > max_axes || shape_.size() != out_shape_.size() || axis_ < 0 || axis_ + axes.size() > shape_.size())
+            throw std::invalid_argument("axes do not fit the shape");
+        for (size_t i = 0; i < axes.size(); ++i) {
+            const AxisSpec& a = axes[i];
+            const bool listed = !a.starts.empty();
+            if (a.size != shape_[static_cast<size_t>(axis_) + i] || a.count != out_shape_[static_cast<size_t>(axis_) + i] || a.size < 0 || a.count < 0)
+                throw std::invalid_argument("windows do not fit the shape");
+            if (a.dilation < 1 || a.dilation > limit || a.extent > limit || a.before < 0 || a.before > limit || a.window < 0 || a.window > limit)
+                throw std::invalid_argument("windows are out of range");
+            if (listed) {
+                if (static_cast<int64_t>(a.starts.size()) != a.count || a.stops.size() != a.starts.size() || a.dilation != 1) throw std::invalid_argument("listed windows are incomplete");
+                for (size_t o = 0; o < a.starts.size(); ++o)
+                    if (a.starts[o] < (o ? a.starts[o - 1] : 0) || a.stops[o] < (o ? a.stops[o - 1] : 0) || a.stops[o] > a.size || a.starts[o] >= a.stops[o] || a.stops[o] - a.starts[o] > a.extent)
+                        throw std::invalid_argument("listed windows are out of order or empty");
+            } else if (a.count > 0 && (a.window < 1 || a.stride < 1 || a.stride > limit)) {
+                throw std::invalid_argument("window and stride must be positive");
+            }
+        }
+        return axes;
+    }
+
+    // An input array as the kernels see it, or nothing if its strides cannot be followed.
+    std::optional<View> input(const Py_buffer& b, int type, bool outputs) const {
+        const std::vector<int64_t>& shape = outputs ? out_shape_ : shape_;
+        const Geometry& g = plan_.geometry();
+        const int64_t bytes = dtype_bytes(DType(type));
+        if (b.itemsize != bytes || b.ndim != static_cast<int>(shape.size())) throw std::invalid_argument("an array has the wrong dtype or rank");
+        for (int i = 0; i < b.ndim; ++i)
+            if (b.shape[i] != shape[static_cast<size_t>(i)]) throw std::invalid_argument("an array has the wrong shape");
+        View v = plan_.dense(b.buf, outputs, bytes);
+        if (PyBuffer_IsContiguous(&b, 'C')) return reinterpret_cast<uintptr_t>(b.buf) % static_cast<uintptr_t>(bytes) == 0 ? std::optional(v) : std::nullopt;
+        if (!outputs && plan_.needs_dense_input()) return std::nullopt;
+        const auto size = [&](int i) { return shape[static_cast<size_t>(i)]; };
+        const auto step = [&](int i) { return size(i) <= 1 ? 0 : b.strides[i] / bytes; };
+        for (int i = 0; i < b.ndim; ++i)
+            if (size(i) == 0 || b.strides[i] % bytes != 0) return std::nullopt;
+        if (reinterpret_cast<uintptr_t>(b.buf) % static_cast<uintptr_t>(bytes) != 0) return std::nullopt;
+        int64_t expected = 1;   // rows are contiguous
+        for (int i = b.ndim - 1; i >= axis_ + g.rank - 1; --i) {
+            if (size(i) > 1 && step(i) != expected) return std::nullopt;
+            expected *= size(i);
+        }
+        for (int a = 0; a < g.rank - 1; ++a) v.step[a] = step(axis_ + a);
+        // Leading dimensions are one or two runs of equal steps.
+        int runs = 0;
+        int64_t run_size[2] = {1, 1}, run_step[2] = {0, 0};
+        for (int i = axis_ - 1; i >= 0; --i) {
+            if (size(i) == 1) continue;
+            if (runs > 0 && step(i) == run_step[runs - 1] * run_size[runs - 1]) {
+                run_size[runs - 1] *= size(i);
+            } else if (runs == 2) {
+                return std::nullopt;
+            } else {
+                run_size[runs] = size(i);
+                run_step[runs++] = step(i);
+            }
+        }
+        v.outer_split = runs == 2 ? run_size[0] : 1;
+        v.outer_step[0] = runs == 2 ? run_step[1] : run_step[0];
+        v.outer_step[1] = runs == 2 ? run_step[0] : 0;
+        int64_t low = 0, high = 1;
+        for (int i = 0; i < b.ndim; ++i) (step(i) < 0 ? low : high) += step(i) * (size(i) - 1);
+        v.begin = static_cast<const char*>(b.buf) + low * bytes;
+        v.end = static_cast<const char*>(b.buf) + high * bytes;
+        return v;
+    }
+
+    static bool same_steps(const View& a, const View& b) {
+        for (int i = 0; i < max_axes; ++i)
+            if (a.step[i] != b.step[i]) return false;
+        return true;
+    }
+
+    // A contiguous array of the input or output shape; None gives null.
+    class Result {
+    public:
+        Result(const PyPlan& plan, nb::handle object, bool outputs, bool writable = true) {
+            if (object.is_none()) return;
+            array_.emplace(object, PyBUF_STRIDES | (writable ? PyBUF_WRITABLE : 0));
+            const std::vector<int64_t>& shape = outputs ? plan.out_shape_ : plan.shape_;
+            const Py_buffer& b = **array_;
+            bool fits = b.ndim == static_cast<int>(shape.size()) && PyBuffer_IsContiguous(&b, 'C');
+            for (int i = 0; fits && i < b.ndim; ++i) fits = b.shape[i] == shape[static_cast<size_t>(i)];
+            if (!fits || reinterpret_cast<uintptr_t>(b.buf) % static_cast<uintptr_t>(b.itemsize) != 0) throw std::invalid_argument("an array has the wrong shape or is not contiguous");
+        }
+        void* data() const { return array_ ? (**array_).buf : nullptr; }
+        void* data(int64_t bytes) const {
+            if (array_ && (**array_).itemsize != bytes) throw std::invalid_argument("an array has the wrong dtype");
+            return data();
+        }
+        int width() const { return array_ ? static_cast<int>((**array_).itemsize) : 1; }
+
+    private:
+        std::optional<Array> array_;
+    };
+};
+
+}  // namespace
+}  // namespace poolgrad
+
+NB_MODULE(_kernels, m) {
+    using namespace poolgrad;
+    m.doc() = "The CPU kernels of poolgrad. Use poolgrad's own functions; these trust their caller.";
+    nb::class_<PyBlock>(m, "Block", nb::type_slots(block_slots)).def(nb::init<size_t>(), nb::arg("bytes"));
+    nb::class_<PyPlan>(m, "Plan")
+        .def(nb::init<std::vector<int64_t>, std::vector<int64_t>, int, int64_t, const nb::list&>(), nb::arg("shape"), nb::arg("out_shape"), nb::arg("axis"), nb::arg("batch"), nb::arg("axes"))
+        .def("maximum", &PyPlan::maximum, nb::arg("type"), nb::arg("x"), nb::arg("y").none(), nb::arg("code").none(), nb::arg("ignore_nan"))
+        .def("take", &PyPlan::take, nb::arg("type"), nb::arg("v"), nb::arg("code"), nb::arg("y"))
+        .def("put", &PyPlan::put, nb::arg("type"), nb::arg("g"), nb::arg("code"), nb::arg("gx"), nb::arg("assign"))
+        .def("mean", &PyPlan::mean, nb::arg("type"), nb::arg("x"), nb::arg("y"))
+        .def("spread", &PyPlan::spread, nb::arg("type"), nb::arg("g"), nb::arg("gx"))
+        .def("max_put", &PyPlan::max_put, nb::arg("type"), nb::arg("x"), nb::arg("g"), nb::arg("equal").none(), nb::arg("gx"), nb::arg("ignore_nan"))
+        .def("max_take", &PyPlan::max_take, nb::arg("type"), nb::arg("x"), nb::arg("v"), nb::arg("equal").none(), nb::arg("y"), nb::arg("ignore_nan"))
+        .def("ties_put", &PyPlan::ties_put, nb::arg("type"), nb::arg("x"), nb::arg("y"), nb::arg("g"), nb::arg("gx"), nb::arg("split"))
+        .def("ties_take", &PyPlan::ties_take, nb::arg("type"), nb::arg("x"), nb::arg("y"), nb::arg("v"), nb::arg("out"), nb::arg("split"))
+        .def("code_to_index", &PyPlan::code_to_index, nb::arg("code"), nb::arg("scope"), nb::arg("index"))
+        .def("find_bad_code", &PyPlan::find_bad_code, nb::arg("code"))
+        .def("find_bad_index", &PyPlan::find_bad_index, nb::arg("index"), nb::arg("scope"))
+        .def("index_put", &PyPlan::index_put, nb::arg("type"), nb::arg("g"), nb::arg("index"), nb::arg("scope"), nb::arg("gx"))
+        .def("index_take", &PyPlan::index_take, nb::arg("type"), nb::arg("v"), nb::arg("index"), nb::arg("scope"), nb::arg("y"));
+    m.def("get_num_threads", &get_num_threads);
+    m.def("set_num_threads", &set_num_threads, nb::arg("n"));
+    m.def("release_memory", &release_blocks);
+    m.def("instruction_sets", [] {
+        std::vector<std::string> names;
+        for (const char* const* name = kernel_names(); *name; ++name) names.emplace_back(*name);
+        return names;
+    });
+    m.def("instruction_set", [] { return std::string(kernels().name); });
+    m.def("use_instruction_set", [](const std::string& name) {
+        const Kernels* found = find_kernels(name.c_str());
+        if (found) use_kernels(*found);
+        return found != nullptr;
+    }, nb::arg("name"));
+}

@@ -1,0 +1,766 @@
+#include "plan.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+
+#include "memory.hpp"
+#include "sums.hpp"
+#include "threads.hpp"
+
+namespace poolgrad {
+namespace {
+
+constexpr int64_t small_work = int64_t{1} << 19;      // bytes below which threads cost more than they bring
+constexpr int64_t tile_bytes = int64_t{1} << 18;      // of work in one task, at least
+constexpr int64_t cache_bytes = int64_t{1} << 19;     // what neighbouring windows should find still in the cache
+constexpr int64_t streaming_bytes = int64_t{1} << 23; // results larger than this are written past the caches
+constexpr int64_t table_limit = int64_t{1} << 20;     // axes up to this length keep a table of covering windows
+constexpr double large_overlap = 30.0;                // visits per element from which doubling pays
+constexpr double crowded_overlap = 12.0;              // windows per element from which put by decoding pays
+constexpr int64_t many_elements = 64;                 // elements of a window from which take by decoding pays
+
+// Scratch arrays of a whole operation.
+struct Buffer {
+    Block block;
+    explicit Buffer(int64_t bytes) : block(take_block(static_cast<size_t>(bytes))) {}
+    ~Buffer() { give_block(block); }
+    Buffer(const Buffer&) = delete;
+    template <class T> T* as() const { return static_cast<T*>(block.data); }
+};
+
+int width_for(uint64_t values) { return values <= 256 ? 1 : values <= 65536 ? 2 : values <= (uint64_t{1} << 32) ? 4 : 8; }
+
+}  // namespace
+
+Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<AxisSpec>& axes) : g_{} {
+    g_.outer = outer;
+    g_.inner = inner;
+    g_.image_outer = std::max<int64_t>(1, image_outer);
+    g_.rank = static_cast<int>(axes.size());
+    g_.elements = 1;
+    g_.disjoint = true;
+    inputs_ = outputs_ = outer * inner;
+    double overlap = 1;
+    for (int a = g_.rank - 1; a >= 0; --a) {
+        const AxisSpec& spec = axes[static_cast<size_t>(a)];
+        Axis& axis = g_.axes[a];
+        const bool listed = !spec.starts.empty();
+        axis = {};
+        axis.size = spec.size;
+        axis.count = spec.count;
+        axis.stride = listed ? 1 : spec.stride;
+        axis.before = spec.before;
+        axis.dilation = spec.dilation;
+        axis.extent = std::max<int64_t>(1, spec.extent);
+        // What lies beyond the end of the axis for every window need not be visited.
+        axis.window = listed ? spec.extent : std::min(spec.window, (spec.size - 1 + spec.before) / spec.dilation + 1);
+        axis.uniform = !listed && spec.before <= spec.size - 1;
+        if (listed) {
+            axis.starts = lists_.emplace_back(spec.starts).data();
+            axis.stops = lists_.emplace_back(spec.stops).data();
+        }
+        if (listed || axis.size <= table_limit) {
+            std::vector<int64_t> firsts(static_cast<size_t>(axis.size)), lasts(firsts);
+            int64_t first = 0, last = 0;
+            for (int64_t i = 0; i < axis.size; ++i) {
+                if (listed) {
+                    while (first < axis.count && spec.stops[static_cast<size_t>(first)] <= i) ++first;
+                    while (last < axis.count && spec.starts[static_cast<size_t>(last)] <= i) ++last;
+                } else {
+                    const Cover c = cover(axis, i);
+                    first = c.first, last = c.last;
+                }
+                firsts[static_cast<size_t>(i)] = first;
+                lasts[static_cast<size_t>(i)] = std::max(first, last);
+            }
+            axis.firsts = lists_.emplace_back(std::move(firsts)).data();
+            axis.lasts = lists_.emplace_back(std::move(lasts)).data();
+        }
+        g_.code_step[a] = g_.elements;
+        g_.elements *= axis.extent;
+        inputs_ *= axis.size;
+        outputs_ *= axis.count;
+        const double reach = static_cast<double>(std::min(axis.window, axis.extent));
+        overlap *= axis.size == 0 ? 1 : std::max(1.0, reach * static_cast<double>(axis.count) / static_cast<double>(axis.size));
+        g_.disjoint = g_.disjoint && !listed && axis.stride >= axis.window * axis.dilation;
+    }
+    // Positions and codes of the axis-by-axis kernels have 32 bits.
+    bool fits = g_.elements < (int64_t{1} << 32);
+    bool dilated = false;
+    for (int a = 0; a < g_.rank; ++a) {
+        fits = fits && g_.axes[a].size < (int64_t{1} << 31);
+        dilated = dilated || g_.axes[a].dilation > 1;
+    }
+    large_ = overlap > large_overlap && fits;
+    crowded_ = overlap > crowded_overlap;
+}
+
+View Plan::dense(const void* data, bool outputs, int64_t bytes) const {
+    View v{};
+    v.data = const_cast<void*>(data);
+    v.outer_split = 1;
+    int64_t step = g_.inner;
+    for (int a = g_.rank - 1; a >= 0; --a) {
+        v.step[a] = step;
+        step *= outputs ? out_size(a) : in_size(a);
+    }
+    v.outer_step[0] = step;
+    v.begin = data;
+    v.end = static_cast<const char*>(data) + (outputs ? outputs_ : inputs_) * bytes;
+    return v;
+}
+
+// ---- tiles ----------------------------------------------------------------------------------------------------------
+
+struct Plan::Tiles {
+    int rank;
+    int64_t size[max_axes], tile[max_axes], count[max_axes], total;
+
+    Box box(int64_t i) const {
+        Box b;
+        for (int a = rank - 1; a >= 0; --a) {
+            const int64_t at = i % count[a];
+            i /= count[a];
+            b.low[a] = at * tile[a];
+            b.high[a] = std::min(size[a], b.low[a] + tile[a]);
+        }
+        b.n = i;
+        return b;
+    }
+};
+
+// Cuts the result into boxes: narrow on the middle axes, so that windows that are neighbours on the first axis find their
+// common input in the cache; never so small that starting a task shows.
+Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) const {
+    Tiles t{};
+    t.rank = g_.rank;
+    const int last = g_.rank - 1;
+    for (int a = 0; a <= last; ++a) t.size[a] = t.tile[a] = outputs ? out_size(a) : in_size(a);
+    const auto elements = [&](int from) {
+        int64_t n = g_.inner;
+        for (int a = from; a <= last; ++a) n *= t.tile[a];
+        return n;
+    };
+    const auto halve = [&](int a) { t.tile[a] = (t.tile[a] + 1) / 2; };
+    // Inputs per result element, roughly: what a box of results touches.
+    double ratio = 1;
+    for (int a = 0; a <= last; ++a)
+        if (outputs && out_size(a) > 0) ratio *= std::max(1.0, static_cast<double>(in_size(a)) / static_cast<double>(out_size(a)));
+    const auto work = [&](int from) { return static_cast<int64_t>(static_cast<double>(elements(from)) * ratio) * bytes; };
+    while (last >= 1 && t.tile[last] > 4096 && work(last) > (int64_t{1} << 20)) halve(last);
+    for (int a = 1; a < last; ++a)
+        while (t.tile[a] > 8 && work(1) * std::min<int64_t>(g_.axes[0].extent, 4) > cache_bytes) halve(a);
+    const int64_t threads = get_num_threads();
+    const auto boxes = [&] {
+        int64_t n = g_.outer;
+        for (int a = 0; a <= last; ++a) n *= ceil_div(std::max<int64_t>(t.size[a], 1), std::max<int64_t>(t.tile[a], 1));
+        return n;
+    };
+    const int64_t least = last == 0 ? 1024 : 2;
+    while (t.tile[0] > least && ((boxes() < 4 * threads && work(0) > tile_bytes) || (scratch_bytes && elements(0) * scratch_bytes > tile_bytes))) halve(0);
+    for (int a = 1; a <= last; ++a)
+        while (scratch_bytes && t.tile[a] > (a == last ? 1024 : 2) && elements(0) * scratch_bytes > 4 * tile_bytes) halve(a);
+    t.total = g_.outer;
+    for (int a = 0; a <= last; ++a) {
+        t.tile[a] = std::max<int64_t>(t.tile[a], 1);
+        t.count[a] = ceil_div(t.size[a], t.tile[a]);
+        t.total *= t.count[a];
+    }
+    return t;
+}
+
+template <class F> void Plan::each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f) const {
+    if ((outputs ? outputs_ : inputs_) == 0) return;
+    const Tiles t = tiles(outputs, bytes, scratch_bytes);
+    const int64_t work = std::max(inputs_, outputs_) * bytes;
+    int64_t group = 1;   // boxes in one task
+    if (work < small_work) group = t.total;
+    else group = std::max<int64_t>(1, std::min(t.total / (4 * get_num_threads()), tile_bytes / std::max<int64_t>(1, work / t.total)));
+    parallel(ceil_div(t.total, group), [&](int64_t task, Scratch& scratch) {
+        for (int64_t i = task * group; i < std::min(t.total, (task + 1) * group); ++i) f(t.box(i), scratch);
+    });
+}
+
+// Whole images, or slabs of them that are cut on the first axis only.
+template <class F> void Plan::each_slab(F&& f) const {
+    if (inputs_ == 0) return;
+    Tiles t{};
+    t.rank = g_.rank;
+    for (int a = 0; a < g_.rank; ++a) t.size[a] = t.tile[a] = in_size(a), t.count[a] = 1;
+    // A slab visits all windows that reach into it, so it should be longer than the reach of a window.
+    const int64_t reach = g_.axes[0].extent * g_.axes[0].dilation;
+    const int64_t wanted = std::max<int64_t>(1, 2 * get_num_threads() / std::max<int64_t>(1, g_.outer));
+    const int64_t image_bytes = inputs_ / g_.outer * 4;
+    const int64_t slabs = std::max<int64_t>(1, std::min({std::max(wanted, image_bytes >> 21), in_size(0) / std::max<int64_t>(1, 2 * reach), in_size(0)}));
+    t.tile[0] = ceil_div(in_size(0), image_bytes < small_work / 4 ? 1 : slabs);
+    t.count[0] = ceil_div(in_size(0), t.tile[0]);
+    t.total = g_.outer * t.count[0];
+    const int64_t group = std::max<int64_t>(1, std::min(t.total, tile_bytes / std::max<int64_t>(1, inputs_ * 4 / t.total)));
+    parallel(ceil_div(t.total, group), [&](int64_t task, Scratch& scratch) {
+        for (int64_t i = task * group; i < std::min(t.total, (task + 1) * group); ++i) f(t.box(i), scratch);
+    });
+}
+
+// Past the caches if the result is large. Vectors of channels must then be aligned.
+bool Plan::streaming(const void* data, int64_t elements, int64_t bytes) const {
+    if (elements * bytes < streaming_bytes) return false;
+    return g_.inner == 1 || (g_.inner * bytes % 64 == 0 && reinterpret_cast<uintptr_t>(data) % 64 == 0);
+}
+
+// ---- the maps -------------------------------------------------------------------------------------------------------
+
+Scan Plan::scan_job(DType type, bool ignore_nan) const {
+    Scan job{};
+    job.geometry = &g_;
+    job.type = type;
+    job.ignore_nan = ignore_nan;
+    return job;
+}
+
+// A code for every element, and one that stands for none.
+int Plan::equal_width() const { return width_for(static_cast<uint64_t>(g_.elements) + 1); }
+
+void Plan::maximum(DType type, const View& x, void* y, void* code, int code_width, bool ignore_nan) const {
+    const int64_t bytes = dtype_bytes(type);
+    if (large_) {
+        Buffer codes(outputs_ * 4);
+        choose_large(type, x, ignore_nan, codes.as<uint32_t>());
+        if (y) take(type, x, codes.as<void>(), 4, y);
+        if (code) {
+            const uint32_t* from = codes.as<uint32_t>();
+            parallel(ceil_div(outputs_, tile_bytes), [&](int64_t task, Scratch&) {
+                for (int64_t i = task * tile_bytes; i < std::min(outputs_, (task + 1) * tile_bytes); ++i) store_code(code, i, code_width, from[i]);
+            });
+        }
+        return;
+    }
+    Scan job = scan_job(type, ignore_nan);
+    job.mode = Mode::maximum;
+    job.what = y && code ? What::both : y ? What::value : What::code;
+    job.x = x;
+    job.code_width = code_width;
+    if (y) job.y = dense(y, true, bytes), job.streaming = streaming(y, outputs_, bytes);
+    if (code) job.code = dense(code, true, code_width);
+    const Kernels& k = kernels();
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); });
+}
+
+void Plan::take(DType type, const View& v, const void* code, int code_width, void* y) const {
+    const int64_t bytes = dtype_bytes(type);
+    Scan job = scan_job(type, false);
+    job.mode = Mode::choice;
+    job.what = What::take;
+    job.v = v;
+    job.wanted = dense(code, true, code_width);
+    job.code_width = code_width;
+    job.y = dense(y, true, bytes);
+    const bool coded = g_.elements > many_elements;
+    job.streaming = !coded && streaming(y, outputs_, bytes);
+    const Kernels& k = kernels();
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); });
+}
+
+void Plan::put(DType type, const View& g, const void* code, int code_width, void* gx, bool assign) const {
+    const int64_t bytes = dtype_bytes(type);
+    Put job{};
+    job.geometry = &g_;
+    job.type = type;
+    job.assign = assign;
+    job.g = g;
+    job.code = dense(code, true, code_width);
+    job.code_width = code_width;
+    job.gx = dense(gx, false, bytes);
+    const Kernels& k = kernels();
+    if (crowded_) {
+        each_slab([&](const Box& box, Scratch& scratch) { k.put_coded(job, box, scratch); });
+    } else {
+        job.streaming = streaming(gx, inputs_, bytes);
+        each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.put(job, box, scratch); });
+    }
+}
+
+void Plan::max_put(DType type, const View& x, const View& g, const void* equal, void* gx, bool ignore_nan) const {
+    const int64_t bytes = dtype_bytes(type);
+    Scan choose = scan_job(type, ignore_nan);
+    choose.mode = equal ? Mode::equal : Mode::maximum;
+    choose.what = What::code;
+    choose.x = x;
+    if (equal) choose.wanted = dense(equal, true, bytes);
+    choose.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
+    const Kernels& k = kernels();
+    if (large_ || crowded_) {
+        const int width = large_ ? 4 : choose.code_width;
+        Buffer codes(outputs_ * width);
+        if (large_) {
+            choose_large(type, x, ignore_nan, codes.as<uint32_t>());
+            if (equal) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
+        } else {
+            choose.code = dense(codes.as<void>(), true, width);
+            each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(choose, box, scratch); });
+        }
+        return put(type, g, codes.as<void>(), width, gx, false);
+    }
+    // Box by box: first the codes of all windows that reach into the box, which stay in the cache, then the gradients.
+    Put put{};
+    put.geometry = &g_;
+    put.type = type;
+    put.g = g;
+    put.code_width = choose.code_width;
+    put.gx = dense(gx, false, bytes);
+    put.streaming = streaming(gx, inputs_, bytes);
+    each_box(false, bytes, choose.code_width, [&](const Box& box, Scratch& scratch) {
+        Box outputs;
+        outputs.n = box.n;
+        View codes{};
+        codes.outer_split = 1;
+        int64_t step = g_.inner, offset = 0;
+        for (int a = g_.rank - 1; a >= 0; --a) {
+            outputs.low[a] = cover(g_.axes[a], box.low[a]).first;
+            outputs.high[a] = std::max(outputs.low[a], cover(g_.axes[a], box.high[a] - 1).last);
+            codes.step[a] = step;
+            offset += outputs.low[a] * step;
+            step *= outputs.high[a] - outputs.low[a];
+        }
+        constexpr int64_t margin = 64;   // vectors may read a little to both sides
+        char* memory = static_cast<char*>(reserve(scratch, 5, static_cast<size_t>((step + 2 * margin) * choose.code_width)));
+        codes.data = memory + (margin - offset) * choose.code_width;
+        codes.begin = memory;
+        codes.end = memory + (step + 2 * margin) * choose.code_width;
+        Scan mine = choose;
+        mine.code = codes;
+        k.scan(mine, outputs, scratch);
+        Put then = put;
+        then.code = codes;
+        k.put(then, box, scratch);
+    });
+}
+
+void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
+    const int64_t bytes = dtype_bytes(type);
+    if (large_) {
+        Buffer codes(outputs_ * 4);
+        choose_large(type, x, ignore_nan, codes.as<uint32_t>());
+        if (equal) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
+        return take(type, v, codes.as<void>(), 4, y);
+    }
+    Scan job = scan_job(type, ignore_nan);
+    job.mode = equal ? Mode::equal : Mode::maximum;
+    job.what = What::take;
+    job.x = x;
+    job.v = v;
+    if (equal) job.wanted = dense(equal, true, bytes);
+    job.y = dense(y, true, bytes);
+    job.code_width = 1;
+    job.streaming = streaming(y, outputs_, bytes);
+    const Kernels& k = kernels();
+    each_box(true, 2 * bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); });
+}
+
+// The windows of a large pooling, axis by axis, last axis first. x is dense.
+void Plan::choose_large(DType type, const View& x, bool ignore_nan, uint32_t* codes) const {
+    if (outputs_ == 0) return;
+    const Kernels& k = kernels();
+    const int64_t bytes = dtype_bytes(type), key_bytes = std::max<int64_t>(4, bytes);
+    const int64_t image = inputs_ / g_.outer, image_out = outputs_ / g_.outer;
+    // As many images at once as keep the arrays in between small.
+    const int64_t at_once = std::clamp<int64_t>((int64_t{1} << 25) / std::max<int64_t>(1, image * 8), 1, g_.outer);
+    for (int64_t n0 = 0; n0 < g_.outer; n0 += at_once) {
+        const int64_t images = std::min(at_once, g_.outer - n0);
+        std::unique_ptr<Buffer> keys, behind;
+        int64_t columns = g_.inner;
+        for (int a = g_.rank - 1; a >= 0; --a) {
+            int64_t lines = images;
+            for (int b = 0; b < a; ++b) lines *= in_size(b);
+            AxisMaximum job{};
+            job.axis = &g_.axes[a];
+            job.type = type;
+            job.ignore_nan = ignore_nan;
+            job.columns = columns;
+            job.code_step = g_.code_step[a];
+            if (a == g_.rank - 1) job.raw = static_cast<const char*>(x.data) + n0 * image * bytes;
+            else job.keys = keys->as<void>(), job.codes = behind->as<uint32_t>();
+            const int64_t results = lines * out_size(a) * columns;
+            std::unique_ptr<Buffer> next_keys, next_codes;
+            if (a > 0) {
+                next_keys = std::make_unique<Buffer>(results * key_bytes);
+                next_codes = std::make_unique<Buffer>(results * 4);
+                job.keys_out = next_keys->as<void>();
+                job.codes_out = next_codes->as<uint32_t>();
+            } else {
+                job.codes_out = codes + n0 * image_out;
+            }
+            const int64_t chunk = std::clamp<int64_t>(tile_bytes / (in_size(a) * 8), 64, std::max<int64_t>(64, columns)), chunks = ceil_div(columns, chunk);
+            const int64_t group = std::max<int64_t>(1, tile_bytes / std::max<int64_t>(1, in_size(a) * std::min(chunk, columns) * 8));
+            parallel(ceil_div(lines * chunks, group), [&](int64_t task, Scratch& scratch) {
+                for (int64_t i = task * group; i < std::min(lines * chunks, (task + 1) * group); ++i)
+                    k.axis_maximum(job, {i / chunks, i % chunks * chunk, std::min(columns, (i % chunks + 1) * chunk)}, scratch);
+            });
+            keys = std::move(next_keys);
+            behind = std::move(next_codes);
+            columns *= out_size(a);
+        }
+    }
+}
+
+// Corrects codes of maxima where the wanted value is not the maximum: the first equal element, or none.
+void Plan::match_large(DType type, const View& x, const void* equal, bool ignore_nan, uint32_t* codes) const {
+    const int64_t bytes = dtype_bytes(type);
+    Buffer found(outputs_ * bytes);
+    take(type, x, codes, 4, found.as<void>());
+    Scan job = scan_job(type, ignore_nan);
+    job.mode = Mode::equal;
+    job.what = What::code;
+    job.x = x;
+    job.wanted = dense(equal, true, bytes);
+    job.code = dense(codes, true, 4);
+    job.code_width = 4;
+    const Kernels& k = kernels();
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) {
+        RowWalk walk;
+        if (!first_row(box, g_.rank, walk)) return;
+        do {
+            const int64_t row = row_offset(job.code, box.n, walk, g_.rank);
+            for (int64_t o = box.low[g_.rank - 1]; o < box.high[g_.rank - 1]; ++o) {
+                bool same = true;
+                with_order(type, ignore_nan, [&](auto order) {
+                    using T = typename decltype(order)::Stored;
+                    const T *a = found.as<T>() + row + o * g_.inner, *b = static_cast<const T*>(equal) + row + o * g_.inner;
+                    for (int64_t c = 0; c < g_.inner; ++c) same = same && order.equals_one(order.key(a[c]), order.key(b[c]));
+                });
+                if (same) continue;
+                Box one;
+                one.n = box.n;
+                for (int a = 0; a < g_.rank; ++a) one.low[a] = a < g_.rank - 1 ? walk.at[a] : o, one.high[a] = one.low[a] + 1;
+                k.scan(job, one, scratch);
+            }
+        } while (next_row(box, g_.rank, walk));
+    });
+}
+
+void Plan::mean(DType type, const View& x, void* y) const {
+    const int64_t bytes = dtype_bytes(type);
+    Mean job{};
+    job.geometry = &g_;
+    job.type = type;
+    job.x = x;
+    job.y = dense(y, true, bytes);
+    const Kernels& k = kernels();
+    if (!large_) {
+        job.streaming = streaming(y, outputs_, bytes);
+        each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.mean(job, box, scratch); });
+        return;
+    }
+    if (outputs_ == 0) return;
+    const int64_t sum_bytes = type == DType::i64 || type == DType::u64 ? 16 : type <= DType::bf16 ? 4 : 8;
+    auto sums = std::make_unique<Buffer>(inputs_ * sum_bytes);
+    each_box(false, bytes, 0, [&](const Box& box, Scratch&) { k.mean_begin(job, box, sums->as<void>()); });
+    int64_t columns = g_.inner;
+    for (int a = g_.rank - 1; a >= 0; --a) {
+        int64_t lines = g_.outer;
+        for (int b = 0; b < a; ++b) lines *= in_size(b);
+        auto next = std::make_unique<Buffer>(lines * out_size(a) * columns * sum_bytes);
+        const AxisSum sum{&g_.axes[a], type, false, columns, sums->as<void>(), next->as<void>()};
+        parallel(lines, [&](int64_t line, Scratch& scratch) { k.axis_sum(sum, {line, 0, columns}, scratch); });
+        sums = std::move(next);
+        columns *= out_size(a);
+    }
+    each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.mean_end(job, box, sums->as<void>()); });
+}
+
+void Plan::spread(DType type, const View& g, void* gx) const {
+    const int64_t bytes = dtype_bytes(type);
+    Spread job{};
+    job.geometry = &g_;
+    job.type = type;
+    job.g = g;
+    job.gx = dense(gx, false, bytes);
+    const Kernels& k = kernels();
+    bool dilated = false;
+    for (int a = 0; a < g_.rank; ++a) dilated = dilated || g_.axes[a].dilation > 1;
+    if (!large_ || dilated) {
+        job.streaming = streaming(gx, inputs_, bytes);
+        each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.spread(job, box, scratch); });
+        return;
+    }
+    if (inputs_ == 0) return;
+    const int64_t sum_bytes = type >= DType::i8 ? 16 : type <= DType::bf16 ? 4 : 8;
+    auto sums = std::make_unique<Buffer>(outputs_ * sum_bytes);
+    each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.spread_begin(job, box, sums->as<void>()); });
+    int64_t columns = g_.inner;
+    for (int a = g_.rank - 1; a >= 0; --a) {
+        int64_t lines = g_.outer;
+        for (int b = 0; b < a; ++b) lines *= out_size(b);
+        auto next = std::make_unique<Buffer>(lines * in_size(a) * columns * sum_bytes);
+        const AxisSum sum{&g_.axes[a], type, true, columns, sums->as<void>(), next->as<void>()};
+        parallel(lines, [&](int64_t line, Scratch& scratch) { k.axis_sum(sum, {line, 0, columns}, scratch); });
+        sums = std::move(next);
+        columns *= in_size(a);
+    }
+    each_box(false, bytes, 0, [&](const Box& box, Scratch&) { k.spread_end(job, box, sums->as<void>()); });
+}
+
+// ---- ties: every element equal to y belongs to the choice ------------------------------------------------------------
+
+// How many elements of each window equal y: 0 where none does.
+static void count_ties(const Geometry& g, DType type, const View& x, const View& y, const Box& box, uint32_t* counts, const View& counted, Scratch& scratch) {
+    const int last = g.rank - 1;
+    const Axis& axis = g.axes[last];
+    Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
+    RowWalk walk;
+    if (!first_row(box, g.rank, walk)) return;
+    with_order(type, false, [&](auto order) {
+        using T = typename decltype(order)::Stored;
+        do {
+            const int64_t n = window_taps(g, walk.at, x.step, taps);
+            const int64_t row = row_offset(y, box.n, walk, g.rank), to = row_offset(counted, box.n, walk, g.rank);
+            for (int64_t o = box.low[last]; o < box.high[last]; ++o) {
+                const Span s = span(axis, o);
+                const int64_t from = outer_offset(x, box.n) + (origin(axis, o) + s.first * axis.dilation) * g.inner;
+                for (int64_t c = 0; c < g.inner; ++c) {
+                    const auto wanted = order.key(static_cast<const T*>(y.data)[row + o * g.inner + c]);
+                    uint32_t count = 0;
+                    for (int64_t t = 0; t < n; ++t)
+                        for (int64_t j = 0; j < s.length; ++j)
+                            count += order.equals_one(order.key(static_cast<const T*>(x.data)[from + taps[t].offset + j * axis.dilation * g.inner + c]), wanted);
+                    counts[to + o * g.inner + c] = count;
+                }
+            }
+        } while (next_row(box, g.rank, walk));
+    });
+}
+
+void Plan::ties_put(DType type, const View& x, const void* y, const View& g, void* gx, bool split) const {
+    const int64_t bytes = dtype_bytes(type);
+    const int last = g_.rank - 1;
+    const Axis& axis = g_.axes[last];
+    const View wanted = dense(y, true, bytes), to = dense(gx, false, bytes);
+    Buffer counts(split ? outputs_ * 4 : 0);
+    const View counted = dense(counts.as<void>(), true, 4);
+    if (split) each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { count_ties(g_, type, x, wanted, box, counts.as<uint32_t>(), counted, scratch); });
+    each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) {
+        Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g_))));
+        RowWalk walk;
+        if (!first_row(box, g_.rank, walk)) return;
+        with_order(type, false, [&](auto order) {
+            using T = typename decltype(order)::Stored;
+            with_wrapping_sum(type, [&](auto element) {
+                using E = decltype(element);
+                using Stored = typename E::Stored;
+                using Sum = typename E::Sum;
+                if constexpr (sizeof(T) == sizeof(Stored)) {
+                    do {
+                        const int64_t n = cover_taps(g_, walk.at, wanted.step, g.step, taps);
+                        const int64_t row = row_offset(x, box.n, walk, g_.rank), result = row_offset(to, box.n, walk, g_.rank);
+                        for (int64_t w = box.low[last]; w < box.high[last]; ++w) {
+                            const Cover windows = cover(axis, w);
+                            for (int64_t c = 0; c < g_.inner; ++c) {
+                                const auto mine = order.key(static_cast<const T*>(x.data)[row + w * g_.inner + c]);
+                                Sum sum{};
+                                for (int64_t t = 0; t < n; ++t)
+                                    for (int64_t o = windows.first; o < windows.last; ++o) {
+                                        if (!contains(axis, o, w)) continue;
+                                        const int64_t at = outer_offset(wanted, box.n) + taps[t].offset + o * g_.inner + c;
+                                        if (!order.equals_one(mine, order.key(static_cast<const T*>(y)[at]))) continue;
+                                        const Sum share = E::widen_one(static_cast<const Stored*>(g.data)[outer_offset(g, box.n) + taps[t].code_offset + o * g_.inner + c]);
+                                        sum = static_cast<Sum>(sum + (split ? static_cast<Sum>(share / static_cast<Sum>(counts.as<uint32_t>()[at])) : share));
+                                    }
+                                static_cast<Stored*>(gx)[result + w * g_.inner + c] = E::narrow_one(sum);
+                            }
+                        }
+                    } while (next_row(box, g_.rank, walk));
+                }
+            });
+        });
+    });
+}
+
+void Plan::ties_take(DType type, const View& x, const void* y, const View& v, void* out, bool split) const {
+    const int64_t bytes = dtype_bytes(type);
+    const int last = g_.rank - 1;
+    const Axis& axis = g_.axes[last];
+    const View wanted = dense(y, true, bytes);
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) {
+        Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g_))));
+        Tap* others = static_cast<Tap*>(reserve(scratch, 1, sizeof(Tap) * static_cast<size_t>(most_taps(g_))));
+        RowWalk walk;
+        if (!first_row(box, g_.rank, walk)) return;
+        with_order(type, false, [&](auto order) {
+            using T = typename decltype(order)::Stored;
+            with_exact_sum(type, [&](auto element) {
+                using E = decltype(element);
+                using Stored = typename E::Stored;
+                using Sum = typename E::Sum;
+                if constexpr (sizeof(T) == sizeof(Stored)) {
+                    do {
+                        const int64_t n = window_taps(g_, walk.at, x.step, taps);
+                        window_taps(g_, walk.at, v.step, others);
+                        const int64_t row = row_offset(wanted, box.n, walk, g_.rank);
+                        for (int64_t o = box.low[last]; o < box.high[last]; ++o) {
+                            const Span s = span(axis, o);
+                            const int64_t from = (origin(axis, o) + s.first * axis.dilation) * g_.inner;
+                            for (int64_t c = 0; c < g_.inner; ++c) {
+                                const auto mine = order.key(static_cast<const T*>(y)[row + o * g_.inner + c]);
+                                Sum sum{};
+                                int64_t count = 0;
+                                for (int64_t t = 0; t < n; ++t)
+                                    for (int64_t j = 0; j < s.length; ++j) {
+                                        const int64_t at = from + j * axis.dilation * g_.inner + c;
+                                        if (!order.equals_one(order.key(static_cast<const T*>(x.data)[outer_offset(x, box.n) + taps[t].offset + at]), mine)) continue;
+                                        sum += E::widen_one(static_cast<const Stored*>(v.data)[outer_offset(v, box.n) + others[t].offset + at]);
+                                        ++count;
+                                    }
+                                if (split && count > 1) sum = sum / static_cast<Sum>(count);
+                                static_cast<Stored*>(out)[row + o * g_.inner + c] = E::narrow_one(sum);
+                            }
+                        }
+                    } while (next_row(box, g_.rank, walk));
+                }
+            });
+        });
+    });
+}
+
+// ---- flat indices ---------------------------------------------------------------------------------------------------
+
+int64_t Plan::index_of(int64_t n, const int64_t* at, int64_t c, int scope) const {
+    int64_t flat = 0;
+    for (int a = 0; a < g_.rank; ++a) flat = flat * in_size(a) + at[a];
+    if (scope == 0) return flat;
+    int64_t block = g_.inner;
+    for (int a = 0; a < g_.rank; ++a) block *= in_size(a);
+    return (scope == 1 ? n % g_.image_outer : n) * block + flat * g_.inner + c;
+}
+
+namespace {
+
+int64_t load_index(const void* p, int64_t at, int width) { return width == 4 ? static_cast<const int32_t*>(p)[at] : static_cast<const int64_t*>(p)[at]; }
+
+// Calls visit(output position, spans, origins, output index per axis, channel) for every output of a box.
+template <class Visit> void every_output(const Geometry& g, const Box& box, const View& view, Visit&& visit) {
+    const int last = g.rank - 1;
+    RowWalk walk;
+    if (!first_row(box, g.rank, walk)) return;
+    Span spans[max_axes];
+    int64_t origins[max_axes];
+    do {
+        for (int a = 0; a < last; ++a) spans[a] = span(g.axes[a], walk.at[a]), origins[a] = origin(g.axes[a], walk.at[a]);
+        const int64_t row = row_offset(view, box.n, walk, g.rank);
+        for (int64_t o = box.low[last]; o < box.high[last]; ++o) {
+            spans[last] = span(g.axes[last], o), origins[last] = origin(g.axes[last], o);
+            for (int64_t c = 0; c < g.inner; ++c) visit(row + o * g.inner + c, spans, origins, c);
+        }
+    } while (next_row(box, g.rank, walk));
+}
+
+// The input position a code stands for; false if it stands for none of the window's real elements.
+bool decode(const Geometry& g, const Span* spans, const int64_t* origins, uint64_t code, int64_t* at) {
+    for (int a = 0; a < g.rank; ++a) {
+        const uint64_t step = static_cast<uint64_t>(g.code_step[a]), local_at = code / step;
+        code -= local_at * step;
+        if (local_at - static_cast<uint64_t>(spans[a].first) >= static_cast<uint64_t>(spans[a].length)) return false;
+        at[a] = origins[a] + static_cast<int64_t>(local_at) * g.axes[a].dilation;
+    }
+    return true;
+}
+
+void keep_smaller(std::atomic<int64_t>& least, int64_t value) {
+    int64_t now = least.load();
+    while (value < now && !least.compare_exchange_weak(now, value)) {}
+}
+
+}  // namespace
+
+void Plan::code_to_index(const void* code, int code_width, int scope, void* index, int index_width) const {
+    const View view = dense(code, true, code_width);
+    each_box(true, index_width, 0, [&](const Box& box, Scratch&) {
+        every_output(g_, box, view, [&](int64_t o, const Span* spans, const int64_t* origins, int64_t c) {
+            int64_t at[max_axes];
+            const int64_t flat = decode(g_, spans, origins, load_code(code, o, code_width), at) ? index_of(box.n, at, c, scope) : -1;
+            if (index_width == 4) static_cast<int32_t*>(index)[o] = static_cast<int32_t>(flat);
+            else static_cast<int64_t*>(index)[o] = flat;
+        });
+    });
+}
+
+int64_t Plan::find_bad_code(const void* code, int code_width) const {
+    const View view = dense(code, true, code_width);
+    std::atomic<int64_t> bad{INT64_MAX};
+    each_box(true, code_width, 0, [&](const Box& box, Scratch&) {
+        every_output(g_, box, view, [&](int64_t o, const Span* spans, const int64_t* origins, int64_t) {
+            int64_t at[max_axes];
+            if (!decode(g_, spans, origins, load_code(code, o, code_width), at)) keep_smaller(bad, o);
+        });
+    });
+    return bad.load() == INT64_MAX ? -1 : bad.load();
+}
+
+int64_t Plan::find_bad_index(const void* index, int index_width, int scope) const {
+    if (outputs_ == 0) return -1;
+    const int64_t spatial = inputs_ / (g_.outer * g_.inner), per_outer = outputs_ / g_.outer, per_image = spatial * g_.inner * g_.image_outer;
+    std::atomic<int64_t> bad{INT64_MAX};
+    parallel(g_.outer, [&](int64_t n, Scratch&) {
+        const int64_t low = scope == 2 ? n / g_.image_outer * per_image : 0, high = low + (scope == 0 ? spatial : per_image);
+        for (int64_t o = n * per_outer; o < (n + 1) * per_outer; ++o) {
+            const int64_t at = load_index(index, o, index_width);
+            if (at < low || at >= high) return keep_smaller(bad, o);
+        }
+    });
+    return bad.load() == INT64_MAX ? -1 : bad.load();
+}
+
+// Indices are free to name any element of their image, so each image is one task, its outputs in ascending order.
+void Plan::index_put(DType type, const View& g, const void* index, int index_width, int scope, void* gx) const {
+    if (inputs_ == 0) return;
+    const int64_t images = g_.outer / g_.image_outer, per_image = inputs_ / images;
+    const int64_t spatial = inputs_ / (g_.outer * g_.inner), block = spatial * g_.inner;
+    const int64_t per_outer = outputs_ / g_.outer;
+    parallel(images, [&](int64_t image, Scratch& scratch) {
+        with_wrapping_sum(type, [&](auto element) {
+            using E = decltype(element);
+            using Stored = typename E::Stored;
+            using Sum = typename E::Sum;
+            Stored* to = static_cast<Stored*>(gx) + image * per_image;
+            Sum* sums;
+            if constexpr (__is_same(Stored, Sum)) sums = to;
+            else sums = static_cast<Sum*>(reserve(scratch, 0, sizeof(Sum) * static_cast<size_t>(per_image)));
+            std::fill(sums, sums + per_image, Sum{});
+            for (int64_t m = 0; m < g_.image_outer; ++m) {
+                const int64_t n = image * g_.image_outer + m;
+                Box all;
+                all.n = n;
+                for (int a = 0; a < g_.rank; ++a) all.low[a] = 0, all.high[a] = out_size(a);
+                RowWalk walk;
+                if (per_outer == 0 || !first_row(all, g_.rank, walk)) continue;
+                int64_t o = n * per_outer;
+                do {
+                    const Stored* from = static_cast<const Stored*>(g.data) + row_offset(g, n, walk, g_.rank);
+                    for (int64_t i = 0; i < out_size(g_.rank - 1) * g_.inner; ++i, ++o) {
+                        int64_t at = load_index(index, o, index_width);
+                        if (scope == 0) at = m * block + at * g_.inner + i % g_.inner;
+                        if (scope == 2) at -= image * per_image;
+                        sums[at] = static_cast<Sum>(sums[at] + E::widen_one(from[i]));
+                    }
+                } while (next_row(all, g_.rank, walk));
+            }
+            if constexpr (!__is_same(Stored, Sum))
+                for (int64_t i = 0; i < per_image; ++i) to[i] = E::narrow_one(sums[i]);
+        });
+    });
+}
+
+void Plan::index_take(DType type, const View& v, const void* index, int index_width, int scope, void* y) const {
+    if (outputs_ == 0) return;
+    const int64_t bytes = dtype_bytes(type), per_outer = outputs_ / g_.outer, spatial = inputs_ / (g_.outer * g_.inner), block = spatial * g_.inner;
+    parallel(g_.outer, [&](int64_t n, Scratch&) {
+        for (int64_t o = n * per_outer; o < (n + 1) * per_outer; ++o) {
+            int64_t at = load_index(index, o, index_width);
+            if (scope == 0) at = n * block + at * g_.inner + o % g_.inner;
+            if (scope == 1) at += n / g_.image_outer * g_.image_outer * block;
+            std::memcpy(static_cast<char*>(y) + o * bytes, static_cast<const char*>(v.data) + at * bytes, static_cast<size_t>(bytes));
+        }
+    });
+}
+
+}  // namespace poolgrad

@@ -1,0 +1,71 @@
+// A pooling problem made ready for the kernels, and the operations on whole arrays that the rest of the library calls.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "kernels.hpp"
+
+namespace poolgrad {
+
+struct AxisSpec {
+    int64_t size, count, window, stride, before, dilation, extent;
+    std::vector<int64_t> starts, stops;   // empty for regular windows
+};
+
+enum class Ties : int { first, all, split };
+
+class Plan {
+public:
+    Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<AxisSpec>& axes);
+    Plan(const Plan&) = delete;
+
+    const Geometry& geometry() const { return g_; }
+    View dense(const void* data, bool outputs, int64_t bytes) const;   // a contiguous array of the input or output shape
+    int64_t inputs() const { return inputs_; }                         // elements of the whole input and output
+    int64_t outputs() const { return outputs_; }
+    bool needs_dense_input() const { return large_; }
+
+    // The five maps and their fusions. Null pointers in `code` or `y` of maximum mean: not wanted.
+    void maximum(DType type, const View& x, void* y, void* code, int code_width, bool ignore_nan) const;
+    void take(DType type, const View& v, const void* code, int code_width, void* y) const;
+    void put(DType type, const View& g, const void* code, int code_width, void* gx, bool assign) const;
+    void mean(DType type, const View& x, void* y) const;
+    void spread(DType type, const View& g, void* gx) const;
+    // choose + put and choose + take; with `equal`, the first element equal to it is chosen.
+    void max_put(DType type, const View& x, const View& g, const void* equal, void* gx, bool ignore_nan) const;
+    void max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const;
+    // The same where every element equal to y belongs to the choice.
+    void ties_put(DType type, const View& x, const void* y, const View& g, void* gx, bool split) const;
+    void ties_take(DType type, const View& x, const void* y, const View& v, void* out, bool split) const;
+
+    // Flat indices: scope 0 counts within the spatial block, 1 within an image, 2 within the whole array.
+    void code_to_index(const void* code, int code_width, int scope, void* index, int index_width) const;
+    // The first output whose code or index names no element (of its window; of its image), or -1.
+    int64_t find_bad_code(const void* code, int code_width) const;
+    int64_t find_bad_index(const void* index, int index_width, int scope) const;
+    void index_put(DType type, const View& g, const void* index, int index_width, int scope, void* gx) const;
+    void index_take(DType type, const View& v, const void* index, int index_width, int scope, void* y) const;
+
+private:
+    Geometry g_;
+    std::vector<std::vector<int64_t>> lists_;
+    int64_t inputs_, outputs_;
+    bool large_;        // windows overlap so often that maxima and sums are made axis by axis
+    bool crowded_;      // an input lies in so many windows that put goes by decoding
+    int64_t in_size(int a) const { return g_.axes[a].size; }
+    int64_t out_size(int a) const { return g_.axes[a].count; }
+
+    struct Tiles;
+    Tiles tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) const;
+    template <class F> void each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f) const;
+    template <class F> void each_slab(F&& f) const;
+    bool streaming(const void* data, int64_t elements, int64_t bytes) const;
+    int equal_width() const;
+    Scan scan_job(DType type, bool ignore_nan) const;
+    void choose_large(DType type, const View& x, bool ignore_nan, uint32_t* codes) const;
+    void match_large(DType type, const View& x, const void* equal, bool ignore_nan, uint32_t* codes) const;
+    int64_t index_of(int64_t n, const int64_t* at, int64_t c, int scope) const;
+};
+
+}  // namespace poolgrad

@@ -1,0 +1,117 @@
+// Walks output rows and hands their windows to a reducer (a maximum or a sum) in blocks as wide as a vector:
+// along the channels where there are enough of them, else along the row.
+//
+// A Reducer says: `lanes`; begin_row(taps, n, offsets...); channels<vectors>(window, c); row<Step, masked>(...); single(window, c).
+#pragma once
+
+#include "vec.hpp"
+
+namespace poolgrad {
+namespace {
+
+#if defined(__AVX512BW__)
+constexpr int most_vectors = 4;
+#else
+constexpr int most_vectors = 2;
+#endif
+
+// One window of a row: the position of its first real element, that element's local position, and how many follow.
+struct Window {
+    int64_t output, position, first, length;
+};
+
+POOLGRAD_INLINE Window window_of(const Axis& axis, int64_t o) {
+    const Span s = span(axis, o);
+    return {o, origin(axis, o) + s.first * axis.dilation, s.first, s.length};
+}
+
+// How consecutive lanes of a row block are read: neighbours, or every second element.
+struct EveryElement {
+    static constexpr int stride = 1;
+    template <class T, int lanes> static POOLGRAD_INLINE Vec<T, lanes> get(const T* p) { return load<Vec<T, lanes>>(p); }
+};
+struct EverySecond {
+    static constexpr int stride = 2;
+    template <class T, int lanes> static POOLGRAD_INLINE Vec<T, lanes> get(const T* p) { return load_even<T, lanes>(p); }
+};
+
+// A block of consecutive (output, channel) pairs of one row, read at `position + local * dilation * inner` and up.
+struct RowBlock {
+    int64_t output;      // flat (output, channel) index of lane 0
+    int64_t position;    // flat (input, channel) index that lane 0 reads at local position 0; may be negative
+    int count;           // lanes to be written
+};
+
+template <class Reducer> POOLGRAD_INLINE void channel_blocks(Reducer& r, const Window& window, int64_t inner) {
+    constexpr int lanes = Reducer::lanes;
+    int64_t c = 0;
+    for (; c + most_vectors * lanes <= inner; c += most_vectors * lanes) r.template channels<most_vectors>(window, c);
+    if (most_vectors > 2 && c + 2 * lanes <= inner) { r.template channels<2>(window, c); c += 2 * lanes; }
+    if (c + lanes <= inner) { r.template channels<1>(window, c); c += lanes; }
+    if (c < inner) r.template channels<1>(window, inner - lanes);   // the last block overlaps the one before
+}
+
+// Reads of lanes that no result depends on may fall outside the row, but never outside the array.
+template <class Step, class Reducer>
+void row_blocks(Reducer& r, const Axis& axis, int64_t inner, int64_t w0, int64_t w1, int64_t rows_low, int64_t rows_high,
+                int64_t array_low, int64_t array_high) {
+    constexpr int lanes = Reducer::lanes;
+    const int64_t end = w1 * inner, reach = (axis.window - 1) * axis.dilation;
+    for (int64_t f = w0 * inner; f < end; f += lanes) {
+        const int64_t first = f / inner, last = (f + lanes - 1) / inner;
+        const RowBlock block{f, Step::stride * f - axis.before * inner, static_cast<int>(smaller(lanes, end - f))};
+        const bool full = first * axis.stride >= axis.before && last * axis.stride - axis.before + reach < axis.size && last < axis.count;
+        if (full && block.count == lanes) {
+            r.template row<Step, false>(block);
+        } else if (rows_low + block.position >= array_low && rows_high + block.position + reach * inner + Step::stride * lanes <= array_high) {
+            r.template row<Step, true>(block);
+        } else {
+            for (int64_t q = f; q < f + block.count; ++q) r.single(window_of(axis, q / inner), q % inner);
+        }
+    }
+}
+
+// The lanes of a block for which local position j is a real element.
+template <class I, int lanes> POOLGRAD_INLINE auto real_lanes(const Axis& axis, int64_t inner, const RowBlock& block, int64_t j) {
+    const int64_t ahead = axis.before - j * axis.dilation;
+    const int64_t low = larger(0, ceil_div(ahead, axis.stride)), high = ceil_div(axis.size + ahead, axis.stride);
+    return lane_mask<I, lanes>(low * inner - block.output, high * inner - block.output);
+}
+
+template <class Reducer> void reduce_row(Reducer& r, const Geometry& g, int64_t w0, int64_t w1, int64_t rows_low, int64_t rows_high,
+                                         int64_t array_low, int64_t array_high) {
+    const Axis& axis = g.axes[g.rank - 1];
+    if constexpr (Reducer::lanes > 1) {
+        if (g.inner >= Reducer::lanes) {
+            for (int64_t o = w0; o < w1; ++o) channel_blocks(r, window_of(axis, o), g.inner);
+            return;
+        }
+        if (axis.uniform && axis.stride == 1) return row_blocks<EveryElement>(r, axis, g.inner, w0, w1, rows_low, rows_high, array_low, array_high);
+        if (axis.uniform && axis.stride == 2 && g.inner == 1) return row_blocks<EverySecond>(r, axis, 1, w0, w1, rows_low, rows_high, array_low, array_high);
+    }
+    for (int64_t o = w0; o < w1; ++o) {
+        const Window window = window_of(axis, o);
+        for (int64_t c = 0; c < g.inner; ++c) r.single(window, c);
+    }
+}
+
+// Calls reduce_row for every output row of a box. The Reducer's view `x` is the one its taps point into.
+template <class Reducer> void reduce_box(Reducer& r, const Geometry& g, const Box& box, Scratch& scratch) {
+    using Stored = typename Reducer::Stored;
+    Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
+    RowWalk walk;
+    if (!first_row(box, g.rank, walk)) return;
+    const View& x = r.source();
+    const int64_t image = outer_offset(x, box.n);
+    const int64_t low = static_cast<const Stored*>(x.begin) - static_cast<const Stored*>(x.data);
+    const int64_t high = static_cast<const Stored*>(x.end) - static_cast<const Stored*>(x.data);
+    do {
+        const int64_t n = window_taps(g, walk.at, x.step, taps);
+        r.begin_row(taps, n, box.n, walk);
+        reduce_row(r, g, box.low[g.rank - 1], box.high[g.rank - 1], image + taps[0].offset, image + taps[n - 1].offset, low, high);
+    } while (next_row(box, g.rank, walk));
+    r.finish();
+}
+
+}  // namespace
+}  // namespace poolgrad

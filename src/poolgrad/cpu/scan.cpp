@@ -1,0 +1,265 @@
+// choose, take and their fusions: the kernels that pick one element of every window.
+#include "kernels.hpp"
+#include "reduce.hpp"
+
+namespace poolgrad {
+namespace {
+
+template <class Order, Mode mode, What what> struct Scanner {
+    using Stored = typename Order::Stored;
+    using Key = typename Order::Key;
+    using I = typename IntOf<sizeof(Key)>::type;
+    static constexpr int lanes = vector_bytes / sizeof(Key);
+    static constexpr bool writes_code = what == What::code || what == What::both;
+    static constexpr bool writes_value = what != What::code;
+    // The winner's bits are carried along where they cannot be had back from the key.
+    static constexpr bool carries = what == What::take || (writes_value && !Order::key_is_value);
+    using Keys = Vec<Key, lanes>;
+    using Values = Vec<Stored, lanes>;
+    using Codes = Vec<I, lanes>;
+
+    const Scan& job;
+    const Geometry& g;
+    const Axis& axis;
+    const Order order;
+    const Tap* taps = nullptr;
+    int64_t tap_count = 0;
+    const Stored *x = nullptr, *v = nullptr, *wanted = nullptr;
+    const char* wanted_code = nullptr;
+    Stored* y = nullptr;
+    char* code = nullptr;
+
+    Scanner(const Scan& job, Order order) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]), order(order) {}
+
+    const View& source() const { return mode == Mode::choice ? job.v : job.x; }
+
+    void begin_row(const Tap* row_taps, int64_t n, int64_t image, const RowWalk& walk) {
+        taps = row_taps;
+        tap_count = n;
+        if constexpr (mode != Mode::choice) x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, image);
+        if constexpr (what == What::take) v = static_cast<const Stored*>(job.v.data) + outer_offset(job.v, image);
+        if constexpr (mode == Mode::equal) wanted = static_cast<const Stored*>(job.wanted.data) + row_offset(job.wanted, image, walk, g.rank);
+        if constexpr (mode == Mode::choice) wanted_code = static_cast<const char*>(job.wanted.data) + row_offset(job.wanted, image, walk, g.rank) * job.code_width;
+        if constexpr (writes_value) y = static_cast<Stored*>(job.y.data) + row_offset(job.y, image, walk, g.rank);
+        if constexpr (writes_code) code = static_cast<char*>(job.code.data) + row_offset(job.code, image, walk, g.rank) * job.code_width;
+    }
+
+    void finish() { if (job.streaming) stream_fence(); }
+
+    // The state of one vector of windows while their elements pass by.
+    struct State {
+        Keys best;       // the winner so far, or the wanted value
+        Codes at;        // the winner's code, or the wanted code
+        Values value;    // the winner's bits, where carried
+        Codes seen;      // lanes that have met a real element (masked blocks only)
+    };
+
+    POOLGRAD_INLINE void expect(State& s, int64_t output) const {
+        if constexpr (mode == Mode::equal) {
+            s.best = order.keys(load<Values>(wanted + output));
+            if constexpr (writes_code) s.at = splat<I, lanes>(static_cast<I>(no_code(job.code_width)));
+        }
+        if constexpr (mode == Mode::choice) s.at = load_codes<I, lanes>(wanted_code + output * job.code_width, job.code_width);
+        if constexpr (mode != Mode::maximum && carries) s.value = Values{};
+    }
+
+    template <bool masked> POOLGRAD_INLINE void meet(State& s, Values element, Values other, I element_code, Codes real) const {
+        Codes hit;
+        Keys key;
+        if constexpr (mode == Mode::choice) {
+            hit = s.at == element_code;
+        } else {
+            key = order.keys(element);
+            hit = mode == Mode::equal ? Codes(order.equals(key, s.best)) : Codes(order.wins(key, s.best));
+        }
+        if constexpr (masked) {
+            if constexpr (mode == Mode::maximum) { hit |= ~s.seen; s.seen |= real; }
+            hit &= real;
+        }
+        if constexpr (mode == Mode::maximum) s.best = hit ? key : s.best;
+        if constexpr (writes_code) s.at = hit ? Codes{} + element_code : s.at;
+        if constexpr (carries) s.value = hit ? (what == What::take ? other : element) : s.value;
+    }
+
+    // The first element of the window, which wins against nothing.
+    POOLGRAD_INLINE void start(State& s, Values element, Values other, I element_code) const {
+        s.best = order.keys(element);
+        if constexpr (writes_code) s.at = Codes{} + element_code;
+        if constexpr (carries) s.value = what == What::take ? other : element;
+    }
+
+    POOLGRAD_INLINE Values result(const State& s) const {
+        if constexpr (carries) return s.value;
+        else return order.values(s.best);
+    }
+
+    template <int vectors> POOLGRAD_INLINE void channels(const Window& window, int64_t c) {
+        State s[vectors];
+        const int64_t from = window.position * g.inner + c, step = axis.dilation * g.inner, to = window.output * g.inner + c;
+        const auto visit = [&](int64_t t, int64_t j, bool first) __attribute__((always_inline)) {
+            const int64_t at = taps[t].offset + from + j * step;
+            const I element_code = static_cast<I>(taps[t].code + window.first + j);
+            for (int u = 0; u < vectors; ++u) {
+                const Values element = mode == Mode::choice ? Values{} : load<Values>(x + at + u * lanes);
+                Values other{};
+                if constexpr (what == What::take) other = load<Values>(v + at + u * lanes);
+                if (first) start(s[u], element, other, element_code);
+                else meet<false>(s[u], element, other, element_code, Codes{});
+            }
+        };
+        if constexpr (mode == Mode::maximum) {
+            visit(0, 0, true);
+            for (int64_t j = 1; j < window.length; ++j) visit(0, j, false);
+            for (int64_t t = 1; t < tap_count; ++t)
+                for (int64_t j = 0; j < window.length; ++j) visit(t, j, false);
+        } else {   // backwards: what is met last is the first in scan order
+            for (int u = 0; u < vectors; ++u) expect(s[u], to + u * lanes);
+            for (int64_t t = tap_count - 1; t >= 0; --t)
+                for (int64_t j = window.length - 1; j >= 0; --j) visit(t, j, false);
+        }
+        for (int u = 0; u < vectors; ++u) {
+            if constexpr (writes_value) {
+                if (job.streaming) stream(y + to + u * lanes, result(s[u]));
+                else store(y + to + u * lanes, result(s[u]));
+            }
+            if constexpr (writes_code) store_codes<I, lanes>(code + (to + u * lanes) * job.code_width, job.code_width, s[u].at);
+        }
+    }
+
+    template <class Step, bool masked> POOLGRAD_INLINE void row(const RowBlock& block) {
+        State s;
+        if constexpr (mode != Mode::maximum) {
+            if (block.count == lanes) {
+                expect(s, block.output);
+            } else {   // the wanted values end before the block does
+                Scanner partial = *this;
+                alignas(64) Stored values[lanes] = {};
+                alignas(64) char codes[8 * lanes] = {};
+                if constexpr (mode == Mode::equal) {
+                    __builtin_memcpy(values, wanted + block.output, sizeof(Stored) * static_cast<size_t>(block.count));
+                    partial.wanted = values;
+                }
+                if constexpr (mode == Mode::choice) {
+                    __builtin_memcpy(codes, wanted_code + block.output * job.code_width, static_cast<size_t>(job.code_width * block.count));
+                    partial.wanted_code = codes;
+                }
+                partial.expect(s, 0);
+            }
+        }
+        if constexpr (masked) s.seen = Codes{};
+        const int64_t step = axis.dilation * g.inner;
+        const auto visit = [&](int64_t t, int64_t j, bool first) __attribute__((always_inline)) {
+            const int64_t at = taps[t].offset + block.position + j * step;
+            const I element_code = static_cast<I>(taps[t].code + j);
+            Values element{}, other{};
+            if constexpr (mode != Mode::choice) element = Step::template get<Stored, lanes>(x + at);
+            if constexpr (what == What::take) other = Step::template get<Stored, lanes>(v + at);
+            if (first) start(s, element, other, element_code);
+            if (!first || masked) {
+                Codes real{};
+                if constexpr (masked) real = real_lanes<I, lanes>(axis, g.inner, block, j);
+                meet<masked>(s, element, other, element_code, real);
+            }
+        };
+        if constexpr (mode == Mode::maximum) {
+            visit(0, 0, true);
+            for (int64_t j = 1; j < axis.window; ++j) visit(0, j, false);
+            for (int64_t t = 1; t < tap_count; ++t)
+                for (int64_t j = 0; j < axis.window; ++j) visit(t, j, false);
+        } else {
+            for (int64_t t = tap_count - 1; t >= 0; --t)
+                for (int64_t j = axis.window - 1; j >= 0; --j) visit(t, j, false);
+        }
+        if (block.count == lanes) {
+            if constexpr (writes_value) store(y + block.output, result(s));
+            if constexpr (writes_code) store_codes<I, lanes>(code + block.output * job.code_width, job.code_width, s.at);
+        } else {
+            if constexpr (writes_value) {
+                const Values r = result(s);
+                __builtin_memcpy(y + block.output, &r, sizeof(Stored) * static_cast<size_t>(block.count));
+            }
+            if constexpr (writes_code) {
+                alignas(64) char codes[8 * lanes];
+                store_codes<I, lanes>(codes, job.code_width, s.at);
+                __builtin_memcpy(code + block.output * job.code_width, codes, static_cast<size_t>(job.code_width * block.count));
+            }
+        }
+    }
+
+    void single(const Window& window, int64_t c) {
+        const int64_t from = window.position * g.inner + c, step = axis.dilation * g.inner, to = window.output * g.inner + c;
+        uint64_t found = no_code(job.code_width);
+        Stored value{};
+        if constexpr (mode == Mode::choice) {
+            const uint64_t want = load_code(wanted_code, to, job.code_width);
+            for (int64_t t = 0; t < tap_count; ++t) {
+                const int64_t j = static_cast<int64_t>(want) - taps[t].code - window.first;
+                if (j >= 0 && j < window.length) { value = v[taps[t].offset + from + j * step]; break; }
+            }
+        } else {
+            Key best = mode == Mode::equal ? order.key(wanted[to]) : order.key(x[taps[0].offset + from]);
+            bool first = true;
+            for (int64_t t = 0; t < tap_count; ++t) {
+                const Stored* p = x + taps[t].offset + from;
+                for (int64_t j = 0; j < window.length; ++j) {
+                    const Key key = order.key(p[j * step]);
+                    if (!(mode == Mode::equal ? order.equals_one(key, best) : first || order.wins_one(key, best))) continue;
+                    first = false;
+                    best = key;
+                    found = static_cast<uint64_t>(taps[t].code + window.first + j);
+                    value = what == What::take ? v[taps[t].offset + from + j * step] : p[j * step];
+                    if (mode == Mode::equal) { t = tap_count; break; }
+                }
+            }
+        }
+        if constexpr (writes_value) y[to] = value;
+        if constexpr (writes_code) store_code(code, to, job.code_width, found);
+    }
+};
+
+// Codes that do not fit the lanes are found one by one.
+template <class Base> struct OneByOne : Base {
+    using Base::Base;
+    static constexpr int lanes = 1;
+};
+
+template <class Order, Mode mode, What what> void run(const Scan& job, const Box& box, Scratch& scratch, Order order) {
+    using Vectors = Scanner<Order, mode, what>;
+    if constexpr (Vectors::writes_code || mode == Mode::choice) {
+        if (job.code_width > static_cast<int>(sizeof(typename Order::Stored))) {
+            OneByOne<Vectors> r(job, order);
+            return reduce_box(r, *job.geometry, box, scratch);
+        }
+    }
+    Vectors r(job, order);
+    reduce_box(r, *job.geometry, box, scratch);
+}
+
+template <class Order> void run_order(const Scan& job, const Box& box, Scratch& scratch, Order order) {
+    if (job.mode == Mode::maximum) {
+        switch (job.what) {
+            case What::value: return run<Order, Mode::maximum, What::value>(job, box, scratch, order);
+            case What::code: return run<Order, Mode::maximum, What::code>(job, box, scratch, order);
+            case What::both: return run<Order, Mode::maximum, What::both>(job, box, scratch, order);
+            case What::take: return run<Order, Mode::maximum, What::take>(job, box, scratch, order);
+        }
+    }
+    if (job.what == What::code) return run<Order, Mode::equal, What::code>(job, box, scratch, order);
+    run<Order, Mode::equal, What::take>(job, box, scratch, order);
+}
+
+}  // namespace
+
+void POOLGRAD_KERNEL(scan)(const Scan& job, const Box& box, Scratch& scratch) {
+    if (job.mode == Mode::choice) {   // nothing is compared: only the width matters
+        switch (dtype_bytes(job.type)) {
+            case 1: return run<IntOrder<int8_t>, Mode::choice, What::take>(job, box, scratch, {0});
+            case 2: return run<IntOrder<int16_t>, Mode::choice, What::take>(job, box, scratch, {0});
+            case 4: return run<IntOrder<int32_t>, Mode::choice, What::take>(job, box, scratch, {0});
+            default: return run<IntOrder<int64_t>, Mode::choice, What::take>(job, box, scratch, {0});
+        }
+    }
+    with_order(job.type, job.ignore_nan, [&](auto order) { run_order(job, box, scratch, order); });
+}
+
+}  // namespace poolgrad

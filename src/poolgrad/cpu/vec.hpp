@@ -1,0 +1,281 @@
+// Vectors of the instruction set this file is compiled for, and the three ways of ordering numbers that a maximum needs.
+// Everything here has internal linkage: the same source is compiled once per instruction set.
+#pragma once
+
+#include "geometry.hpp"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define POOLGRAD_INLINE inline __attribute__((always_inline))
+#define POOLGRAD_JOIN_(a, b) a##b
+#define POOLGRAD_JOIN(a, b) POOLGRAD_JOIN_(a, b)
+#define POOLGRAD_KERNEL(name) POOLGRAD_JOIN(name, POOLGRAD_JOIN(_, POOLGRAD_ISA))   // scan -> scan_x86_64_v4
+
+namespace poolgrad {
+namespace {
+
+#if defined(__AVX512BW__)
+constexpr int vector_bytes = 64;
+#elif defined(__AVX2__)
+constexpr int vector_bytes = 32;
+#else
+constexpr int vector_bytes = 16;
+#endif
+
+template <class T, int lanes> struct VectorOf { typedef T type __attribute__((vector_size(sizeof(T) * lanes))); };
+template <class T, int lanes> using Vec = typename VectorOf<T, lanes>::type;
+
+template <int bytes> struct IntOf;
+template <> struct IntOf<1> { using type = int8_t; using natural = uint8_t; };
+template <> struct IntOf<2> { using type = int16_t; using natural = uint16_t; };
+template <> struct IntOf<4> { using type = int32_t; using natural = uint32_t; };
+template <> struct IntOf<8> { using type = int64_t; using natural = uint64_t; };
+
+template <class V> POOLGRAD_INLINE V load(const void* p) {
+    V v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+
+template <class V> POOLGRAD_INLINE void store(void* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+
+// Writes past the caches; p must be aligned to the vector.
+template <class V> POOLGRAD_INLINE void stream(void* p, V v) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(V) == 64) { _mm512_stream_si512(reinterpret_cast<__m512i*>(p), reinterpret_cast<__m512i>(v)); return; }
+#endif
+#if defined(__AVX__)
+    if constexpr (sizeof(V) == 32) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(v)); return; }
+#endif
+#if defined(__x86_64__)
+    if constexpr (sizeof(V) == 16) { _mm_stream_si128(reinterpret_cast<__m128i*>(p), reinterpret_cast<__m128i>(v)); return; }
+#endif
+    store(p, v);
+}
+
+POOLGRAD_INLINE void stream_fence() {
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
+
+template <class To, class V> POOLGRAD_INLINE To convert(V v) { return __builtin_convertvector(v, To); }
+
+template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> splat(T value) { return Vec<T, lanes>{} + value; }
+
+template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> iota() {
+    Vec<T, lanes> v;
+    for (int i = 0; i < lanes; ++i) v[i] = static_cast<T>(i);
+    return v;
+}
+
+// All ones in the lanes [low, high).
+template <class T, int lanes> POOLGRAD_INLINE auto lane_mask(int64_t low, int64_t high) {
+    const auto lane = iota<T, lanes>();
+    const T from = static_cast<T>(larger(0, smaller(low, lanes))), to = static_cast<T>(larger(0, smaller(high, lanes)));
+    return (lane >= from) & (lane < to);
+}
+
+// Every second element of 2 * lanes consecutive ones, beginning with the first.
+template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> load_even(const T* p) {
+    using I = typename IntOf<sizeof(T)>::type;
+    const auto a = load<Vec<T, lanes>>(p), b = load<Vec<T, lanes>>(p + lanes);
+    Vec<I, lanes> pick;
+    for (int i = 0; i < lanes; ++i) pick[i] = static_cast<I>(2 * i);
+    return __builtin_shuffle(a, b, pick);
+}
+
+// Stores a0 b0 a1 b1 ...
+template <class T, int lanes> POOLGRAD_INLINE void store_interleaved(T* p, Vec<T, lanes> a, Vec<T, lanes> b) {
+    using I = typename IntOf<sizeof(T)>::type;
+    Vec<I, lanes> low, high;
+    for (int i = 0; i < lanes; ++i) {
+        low[i] = static_cast<I>(i / 2 + (i % 2) * lanes);
+        high[i] = static_cast<I>(lanes / 2 + i / 2 + (i % 2) * lanes);
+    }
+    store(p, __builtin_shuffle(a, b, low));
+    store(p + lanes, __builtin_shuffle(a, b, high));
+}
+
+// ---- float16 and bfloat16, kept as their bits -----------------------------------------------------------------------
+
+POOLGRAD_INLINE float bits_float(uint32_t u) { float f; __builtin_memcpy(&f, &u, 4); return f; }
+POOLGRAD_INLINE uint32_t float_bits(float f) { uint32_t u; __builtin_memcpy(&u, &f, 4); return u; }
+
+struct Half {   // IEEE binary16
+    uint16_t bits;
+};
+struct Brain {  // bfloat16
+    uint16_t bits;
+};
+
+POOLGRAD_INLINE float widen(Brain b) { return bits_float(static_cast<uint32_t>(b.bits) << 16); }
+
+POOLGRAD_INLINE float widen(Half h) {
+    const uint32_t sign = static_cast<uint32_t>(h.bits & 0x8000u) << 16, rest = h.bits & 0x7fffu;
+    if (rest >= 0x7c00u) return bits_float(sign | 0x7f800000u | (rest & 0x3ffu) << 13);
+    const float magnitude = bits_float((rest << 13)) * 0x1p112f;   // exact, also for subnormals
+    return bits_float(float_bits(magnitude) | sign);
+}
+
+POOLGRAD_INLINE Brain narrow_brain(float f) {
+    const uint32_t u = float_bits(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u) return {static_cast<uint16_t>(u >> 16 | 0x40u)};
+    return {static_cast<uint16_t>((u + 0x7fffu + (u >> 16 & 1u)) >> 16)};
+}
+
+POOLGRAD_INLINE Half narrow_half(float f) {
+    const uint32_t u = float_bits(f), sign = u >> 16 & 0x8000u, rest = u & 0x7fffffffu;
+    if (rest > 0x7f800000u) return {static_cast<uint16_t>(sign | 0x7e00u | (rest >> 13 & 0x1ffu))};
+    if (rest >= 0x477ff000u) return {static_cast<uint16_t>(sign | 0x7c00u)};               // rounds to infinity
+    if (rest < 0x38800000u) {                                                              // subnormal or zero
+        const float shifted = bits_float(rest) + 0.5f;                                     // the addition rounds to even
+        return {static_cast<uint16_t>(sign | (float_bits(shifted) - 0x3f000000u))};
+    }
+    return {static_cast<uint16_t>(sign | (rest - 0x38000000u + 0xfffu + (rest >> 13 & 1u)) >> 13)};
+}
+
+// ---- how a maximum compares -----------------------------------------------------------------------------------------
+// An Order turns stored elements into keys and says which key wins. Ties never win, so the first maximum stays.
+
+template <class T, bool ignore_nan> struct FloatOrder {
+    using Stored = T;
+    using Key = T;
+    static constexpr bool key_is_value = true;
+    POOLGRAD_INLINE T key(T v) const { return v; }
+    template <class V> POOLGRAD_INLINE V keys(V v) const { return v; }
+    POOLGRAD_INLINE T value(T k) const { return k; }
+    template <class V> POOLGRAD_INLINE V values(V k) const { return k; }
+    template <class V> POOLGRAD_INLINE auto wins(V x, V best) const {
+        if constexpr (ignore_nan) return (x > best) | ((best != best) & (x == x));
+        else return ~(x <= best) & (best == best);
+    }
+    POOLGRAD_INLINE bool wins_one(T x, T best) const {
+        if constexpr (ignore_nan) return x > best || (best != best && x == x);
+        else return !(x <= best) && best == best;
+    }
+    template <class V> POOLGRAD_INLINE auto equals(V x, V y) const { return (x == y) | ((x != x) & (y != y)); }
+    POOLGRAD_INLINE bool equals_one(T x, T y) const { return x == y || (x != x && y != y); }
+};
+
+// Unsigned numbers are compared as signed ones with the sign bit flipped.
+template <class T> struct IntOrder {
+    using Stored = T;   // the signed type of the width
+    using Key = T;
+    static constexpr bool key_is_value = true;
+    T flip;
+    POOLGRAD_INLINE T key(T v) const { return static_cast<T>(v ^ flip); }
+    template <class V> POOLGRAD_INLINE V keys(V v) const { return v ^ flip; }
+    POOLGRAD_INLINE T value(T k) const { return static_cast<T>(k ^ flip); }
+    template <class V> POOLGRAD_INLINE V values(V k) const { return k ^ flip; }
+    template <class V> POOLGRAD_INLINE auto wins(V x, V best) const { return x > best; }
+    POOLGRAD_INLINE bool wins_one(T x, T best) const { return x > best; }
+    template <class V> POOLGRAD_INLINE auto equals(V x, V y) const { return x == y; }
+    POOLGRAD_INLINE bool equals_one(T x, T y) const { return x == y; }
+};
+
+// 16-bit floats are compared as integers: the magnitude with the sign applied, every NaN the same key above (propagate)
+// or below (ignore) all numbers. Both zeros have key 0.
+struct HalfOrder {
+    using Stored = int16_t;
+    using Key = int16_t;
+    static constexpr bool key_is_value = false;
+    int16_t infinity, nan_key;
+    POOLGRAD_INLINE int16_t key(int16_t v) const {
+        const int16_t magnitude = v & 0x7fff;
+        return magnitude > infinity ? nan_key : v < 0 ? static_cast<int16_t>(-magnitude) : magnitude;
+    }
+    template <class V> POOLGRAD_INLINE V keys(V v) const {
+        const V magnitude = v & int16_t{0x7fff}, sign = v >> 15;
+        const V key = (magnitude ^ sign) - sign;
+        return magnitude > infinity ? V{} + nan_key : key;
+    }
+    POOLGRAD_INLINE int16_t value(int16_t k) const { return k; }
+    template <class V> POOLGRAD_INLINE V values(V k) const { return k; }
+    template <class V> POOLGRAD_INLINE auto wins(V x, V best) const { return x > best; }
+    POOLGRAD_INLINE bool wins_one(int16_t x, int16_t best) const { return x > best; }
+    template <class V> POOLGRAD_INLINE auto equals(V x, V y) const { return x == y; }
+    POOLGRAD_INLINE bool equals_one(int16_t x, int16_t y) const { return x == y; }
+};
+
+// Calls f with the Order of a type.
+template <class F> POOLGRAD_INLINE void with_order(DType type, bool ignore_nan, F&& f) {
+    const auto unsigned_order = [&](auto zero) {
+        using T = decltype(zero);
+        f(IntOrder<T>{static_cast<T>(T{1} << (8 * sizeof(T) - 1))});
+    };
+    const int16_t nan_key = ignore_nan ? INT16_MIN : INT16_MAX;
+    switch (type) {
+        case DType::f16: return f(HalfOrder{0x7c00, nan_key});
+        case DType::bf16: return f(HalfOrder{0x7f80, nan_key});
+        case DType::f32: return ignore_nan ? f(FloatOrder<float, true>{}) : f(FloatOrder<float, false>{});
+        case DType::f64: return ignore_nan ? f(FloatOrder<double, true>{}) : f(FloatOrder<double, false>{});
+        case DType::i8: return f(IntOrder<int8_t>{0});
+        case DType::i16: return f(IntOrder<int16_t>{0});
+        case DType::i32: return f(IntOrder<int32_t>{0});
+        case DType::i64: return f(IntOrder<int64_t>{0});
+        case DType::u8: return unsigned_order(int8_t{});
+        case DType::u16: return unsigned_order(int16_t{});
+        case DType::u32: return unsigned_order(int32_t{});
+        case DType::u64: return unsigned_order(int64_t{});
+    }
+}
+
+// ---- codes ----------------------------------------------------------------------------------------------------------
+
+// Codes are worked on in lanes as wide as the data they belong to, and stored in the narrowest type that holds them.
+// A lane is never narrower than the stored code.
+template <class I, int lanes> POOLGRAD_INLINE void store_codes(void* p, int width, Vec<I, lanes> codes) {
+    const auto u = reinterpret_cast<Vec<typename IntOf<sizeof(I)>::natural, lanes>>(codes);
+    if constexpr (sizeof(I) >= 2) {
+        if (width == 1) return store(p, convert<Vec<uint8_t, lanes>>(u));
+    }
+    if constexpr (sizeof(I) >= 4) {
+        if (width == 2) return store(p, convert<Vec<uint16_t, lanes>>(u));
+    }
+    if constexpr (sizeof(I) >= 8) {
+        if (width == 4) return store(p, convert<Vec<uint32_t, lanes>>(u));
+    }
+    store(p, u);
+}
+
+template <class I, int lanes> POOLGRAD_INLINE Vec<I, lanes> load_codes(const void* p, int width) {
+    using U = Vec<typename IntOf<sizeof(I)>::natural, lanes>;
+    using R = Vec<I, lanes>;
+    if constexpr (sizeof(I) >= 2) {
+        if (width == 1) return reinterpret_cast<R>(convert<U>(load<Vec<uint8_t, lanes>>(p)));
+    }
+    if constexpr (sizeof(I) >= 4) {
+        if (width == 2) return reinterpret_cast<R>(convert<U>(load<Vec<uint16_t, lanes>>(p)));
+    }
+    if constexpr (sizeof(I) >= 8) {
+        if (width == 4) return reinterpret_cast<R>(convert<U>(load<Vec<uint32_t, lanes>>(p)));
+    }
+    return load<R>(p);
+}
+
+POOLGRAD_INLINE void store_code(void* p, int64_t at, int width, uint64_t code) {
+    switch (width) {
+        case 1: static_cast<uint8_t*>(p)[at] = static_cast<uint8_t>(code); break;
+        case 2: static_cast<uint16_t*>(p)[at] = static_cast<uint16_t>(code); break;
+        case 4: static_cast<uint32_t*>(p)[at] = static_cast<uint32_t>(code); break;
+        default: static_cast<uint64_t*>(p)[at] = code;
+    }
+}
+
+POOLGRAD_INLINE uint64_t load_code(const void* p, int64_t at, int width) {
+    switch (width) {
+        case 1: return static_cast<const uint8_t*>(p)[at];
+        case 2: return static_cast<const uint16_t*>(p)[at];
+        case 4: return static_cast<const uint32_t*>(p)[at];
+        default: return static_cast<const uint64_t*>(p)[at];
+    }
+}
+
+// A code that no element has: the choice of a window in which nothing equals the wanted value.
+POOLGRAD_INLINE uint64_t no_code(int width) { return width == 8 ? ~uint64_t{0} : (uint64_t{1} << (8 * width)) - 1; }
+
+}  // namespace
+}  // namespace poolgrad

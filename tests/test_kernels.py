@@ -1,0 +1,388 @@
+"""The kernels against the reference, over the sizes where vector code goes wrong: one less, exact and one more than a vector.
+
+Values are small integers, so sums are exact in every type and selections are full of ties.
+"""
+
+import numpy as np
+import poolgrad.backends
+import pytest
+import reference as ref
+from generate import DTYPES, FLOATS, array_of, dtype_of, sequence, with_specials
+from judge import assert_same_bits, assert_sum
+from poolgrad import windows as pw
+from poolgrad.windows import Pool
+
+EDGES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
+backend = poolgrad.backends.of(np.zeros(0))
+
+
+def axis(n, k, s=1, padding="VALID", d=1, before=0, after=0):
+    """One axis twice: the library's Windows and the reference's lists."""
+    if padding == "EXPLICIT":
+        ours = pw.explicit(n, k, s, before, after, dilation=d)
+    else:
+        ours = pw.regular(n, k, s, padding, dilation=d)
+    return ours, ref.regular(n, k, s, padding, d, before, after)
+
+
+def fractional_axis(n, edges, overlapping=False):
+    return pw.fractional(n, edges, overlapping), ref.fractional(n, edges, overlapping)
+
+
+def adaptive_axis(n, m):
+    return pw.adaptive(n, m), ref.adaptive(n, m)
+
+
+def positions(pool, axes, choice, shape):
+    """A stored choice told as flat positions in the input array."""
+    code = np.moveaxis(choice.astype(np.int64), axes, range(len(axes)))
+    index = np.moveaxis(np.arange(int(np.prod(shape))).reshape(shape), axes, range(len(axes)))
+    local = []
+    for extent in reversed(pool.extents):
+        local.append(code % extent)
+        code = code // extent
+    assert not code.any(), "a choice code is below the number of window elements"
+    out, places = code.shape[: len(axes)], []
+    for a, (w, p) in enumerate(zip(pool.windows, reversed(local))):
+        origin = np.asarray(w.origin).reshape([-1 if i == a else 1 for i in range(code.ndim)])
+        places.append(origin + p * w.dilation)
+        assert (places[-1] >= 0).all() and (places[-1] < w.size).all(), "a choice lies inside the input"
+    rest = np.indices(code.shape)[len(axes) :]
+    assert out == code.shape[: len(axes)]
+    return np.moveaxis(index[(*places, *rest)], range(len(axes)), axes)
+
+
+def check_all_maps(rng, shape, layout, pairs, dtype, specials=False, ties_too=True):
+    """Every map and every fusion on one geometry."""
+    ours, windows = [p[0] for p in pairs], [p[1] for p in pairs]
+    pool = Pool.of(shape, layout, tuple(ours))
+    axes = tuple(i for i, letter in enumerate(layout) if letter not in "NC")
+    sizes = [shape[i] for i in axes]
+    x = array_of(rng, shape, dtype)
+    note = f"{dtype} {layout} {shape} {ours}"
+    for nan in ("propagate", "ignore") if specials else ("propagate",):
+        if specials:
+            x = with_specials(rng, x)
+        won = ref.choose(x, windows, axes, "first", nan)
+        y = ref.take(x, won, windows, axes)
+        choice = backend.choose(pool, x, nan)
+        assert choice.dtype == pool.choice_dtype and choice.shape == tuple(pool.out_shape) == y.shape, note
+        flat = np.arange(int(np.prod(shape))).reshape(shape)
+        assert_same_bits(positions(pool, axes, choice, shape), ref.take(flat, won, windows, axes), f"choose {nan} {note}")
+        assert_same_bits(backend.maximum(pool, x, nan), y, f"maximum {nan} {note}")
+        both = backend.maximum_and_choice(pool, x, nan)
+        assert_same_bits(both[0], y, f"maximum_and_choice {nan} {note}")
+        assert_same_bits(both[1], choice, f"maximum_and_choice {nan} {note}")
+        g, v = array_of(rng, y.shape, dtype), array_of(rng, shape, dtype)
+        wide_g, wide_v = g.astype(np.float64), v.astype(np.float64)
+        assert_same_bits(backend.take(pool, v, choice), ref.take(v, won, windows, axes), f"take {note}")
+        gx = ref.narrow(ref.put(wide_g, won, windows, axes, sizes), v.dtype)
+        assert_values(backend.put(pool, g, choice), gx, f"put {note}")
+        for ties in ("first", "all", "split") if ties_too else ("first",):
+            for equal_to in (None, y, array_of(rng, y.shape, dtype)):
+                winners = ref.choose(x, windows, axes, ties, nan, equal_to)
+                kind = f"{ties} {nan} {'maximum' if equal_to is None else 'equal_to'} {note}"
+                put = ref.put(wide_g, winners, windows, axes, sizes, ties)
+                close(backend.max_put(pool, x, g, ties, nan, equal_to=equal_to), put, ties, f"max_put {kind}", ref.put(np.abs(wide_g), winners, windows, axes, sizes, ties))
+                if ties == "first":
+                    taken = ref.take(v, winners, windows, axes)
+                    assert_same_bits(backend.max_take(pool, x, v, ties, nan, equal_to=equal_to), taken, f"max_take {kind}")
+                else:
+                    taken = ref.take(wide_v, winners, windows, axes, ties)
+                    close(backend.max_take(pool, x, v, ties, nan, equal_to=equal_to), taken, ties, f"max_take {kind}", ref.take(np.abs(wide_v), winners, windows, axes, ties))
+    x = array_of(rng, shape, dtype)
+    wide_x = x.astype(np.float64)
+    close(backend.mean(pool, x), ref.mean(wide_x, windows, axes), "mean", f"mean {note}", ref.mean(np.abs(wide_x), windows, axes))
+    g = array_of(rng, tuple(pool.out_shape), dtype)
+    wide_g = g.astype(np.float64)
+    spread = ref.spread(wide_g, windows, axes, sizes)
+    close(backend.spread(pool, g), spread, "spread", f"spread {note}", ref.spread(np.abs(wide_g), windows, axes, sizes))
+
+
+def assert_values(ours, theirs, note):
+    """Bit for bit, except that a sum of nothing but -0.0 may be 0.0."""
+    assert_same_bits(np.asarray(ours) + np.zeros(1, ours.dtype), np.asarray(theirs) + np.zeros(1, theirs.dtype), note)
+
+
+def close(ours, truth, what, note, scale):
+    """Sums of integers are exact; quotients may be off by the rounding of their terms."""
+    if what in ("first", "all"):
+        assert_values(ours, ref.narrow(truth, ours.dtype), note)
+    elif ours.dtype.kind in "iu":
+        # A quotient such as 1/3 + 2/3 may fall on either side of a whole number.
+        low, high = ref.narrow(truth - 1e-9, ours.dtype), ref.narrow(truth + 1e-9, ours.dtype)
+        assert ours.dtype == low.dtype and ours.shape == low.shape
+        bad = (ours != low) & (ours != high)
+        assert not bad.any(), f"{note}: {ours[bad][:3]}, expected {truth[bad][:3]}"
+    else:
+        assert_sum(ours, truth, ours.dtype, None, note, scale)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("channels", EDGES)
+def test_channels_last(rng, dtype, channels):
+    """The channels are what a vector holds."""
+    for k, s, padding in ((2, 2, "VALID"), (3, 2, "SAME"), (3, 1, "SAME")):
+        check_all_maps(rng, (2, 5, 4, channels), "NHWC", [axis(5, k, s, padding), axis(4, k, s, padding)], dtype, ties_too=k != 2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", EDGES)
+def test_channels_first(rng, dtype, width):
+    """The width is what a vector runs along."""
+    for k, s, padding in ((2, 2, "SAME"), (3, 2, "SAME"), (3, 1, "SAME")):
+        check_all_maps(rng, (1, 2, 4, width), "NCHW", [axis(4, k, s, padding), axis(width, k, s, padding)], dtype, ties_too=k != 2)
+
+
+@pytest.mark.parametrize("layout", ["NWC", "NCW"])
+@pytest.mark.parametrize("stride", [1, 2, 3, 4])
+@pytest.mark.parametrize("dilation", [1, 2, 3])
+def test_strides_and_dilations(rng, layout, stride, dilation):
+    for dtype in ("float32", "bfloat16", "int8", "float64"):
+        for k in (1, 2, 3, 5):
+            for n in (17, 33, 65):
+                for pads in ((0, 0), (k // 2, (k - 1) // 2)):
+                    pair = axis(n, k, stride, "EXPLICIT", dilation, *pads)
+                    shape = (2, n, 3) if layout == "NWC" else (2, 3, n)
+                    check_all_maps(rng, shape, layout, [pair], dtype, ties_too=k == 3)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_nan_and_infinities(rng, layout, dtype):
+    for c, w, k, s in ((1, 9, 2, 2), (8, 6, 3, 2), (17, 5, 3, 1), (33, 4, 2, 1), (3, 33, 3, 2), (2, 65, 4, 3)):
+        shape = (2, 6, w, c) if layout == "NHWC" else (2, c, 6, w)
+        for _ in range(3):
+            check_all_maps(rng, shape, layout, [axis(6, k, s, "SAME"), axis(w, k, s, "SAME")], dtype, specials=True)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8"])
+@pytest.mark.parametrize("layout", ["W", "WC", "CW", "HW", "HWC", "CHW", "NHW", "NDHWC", "NCDHW", "ZYX", "NABCDE"[:1] + "WXYZC", "NCWXYZ"])
+def test_any_rank_and_layout(rng, layout, dtype):
+    """One to four spatial axes, with or without batch and channels, in either order."""
+    lengths = {letter: n for letter, n in zip("WHDZYXAB", (7, 5, 4, 5, 4, 6, 3, 3))} | {"N": 2, "C": 3}
+    shape = tuple(lengths[letter] for letter in layout)
+    spatial = [n for letter, n in zip(layout, shape) if letter not in "NC"]
+    for k, s, padding, d in ((2, 2, "VALID", 1), (3, 2, "SAME", 1), (3, 1, "SAME", 1), (2, 1, "VALID", 2), (1, 2, "SAME", 1)):
+        check_all_maps(rng, shape, layout, [axis(n, k, s, padding, d) for n in spatial], dtype, ties_too=k == 3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int32", "uint8"])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_listed_windows(rng, layout, dtype):
+    """Fractional (disjoint, overlapping) and adaptive windows, alone and mixed with regular ones."""
+    for c, h, w in ((3, 9, 13), (16, 7, 8), (17, 12, 5), (1, 11, 33)):
+        shape = (2, h, w, c) if layout == "NHWC" else (2, c, h, w)
+        for overlapping in (False, True):
+            pairs = [fractional_axis(n, sequence(rng, n), overlapping) for n in (h, w)]
+            check_all_maps(rng, shape, layout, pairs, dtype)
+        check_all_maps(rng, shape, layout, [adaptive_axis(h, 4), adaptive_axis(w, 3)], dtype)
+        check_all_maps(rng, shape, layout, [adaptive_axis(h, 2 * h), axis(w, 3, 2, "SAME")], dtype)
+        check_all_maps(rng, shape, layout, [axis(h, 2, 1), fractional_axis(w, sequence(rng, w))], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int16", "float64"])
+@pytest.mark.parametrize("k", [33, 65, 257, 513])
+def test_large_overlapping_windows(rng, k, dtype):
+    """Windows so large that a kernel may slide or split them; the choice outgrows a byte."""
+    n = k + 24
+    for stride, padding in ((1, "VALID"), (3, "VALID")):
+        check_all_maps(rng, (1, n, 3), "NWC", [axis(n, k, stride, padding)], dtype, ties_too=False)
+        check_all_maps(rng, (1, 2, n), "NCW", [axis(n, k, stride, padding)], dtype, ties_too=False)
+    if k <= 65:
+        check_all_maps(rng, (1, n, 2), "NWC", [axis(n, k, 7, "SAME")], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "uint8"])
+def test_large_square_windows(rng, dtype):
+    """33 x 33 elements at stride 1, and windows of more than 256 and more than 65536 elements."""
+    check_all_maps(rng, (1, 36, 35, 2), "NHWC", [axis(36, 33), axis(35, 33)], dtype, ties_too=False)
+    check_all_maps(rng, (1, 2, 36, 35), "NCHW", [axis(36, 33), axis(35, 33)], dtype, ties_too=False)
+    check_all_maps(rng, (1, 17, 17, 1), "NHWC", [axis(17, 17), axis(17, 16)], dtype, ties_too=False)
+    check_all_maps(rng, (257, 257), "HW", [axis(257, 257), axis(257, 256)], dtype, ties_too=False)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_global_pooling(rng, dtype):
+    """One window that is the whole input."""
+    for shape, layout in (((2, 9, 11, 17), "NHWC"), ((2, 17, 9, 11), "NCHW"), ((1, 5, 6, 7, 3), "NDHWC"), ((1000,), "W")):
+        spatial = [n for letter, n in zip(layout, shape) if letter not in "NC"]
+        check_all_maps(rng, shape, layout, [axis(n, n, n) for n in spatial], dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_windows_longer_than_the_input(rng, dtype):
+    for n, k, s in ((1, 5, 1), (4, 5, 1), (5, 100, 2), (3, 2**31 - 1, 1), (7, 13, 3)):
+        check_all_maps(rng, (2, n, 3), "NWC", [axis(n, k, s, "SAME")], dtype)
+        check_all_maps(rng, (2, n, n, 3), "NHWC", [axis(n, k, s, "SAME"), axis(n, 2, 1, "SAME")], dtype)
+
+
+def test_empty_arrays():
+    for shape in ((0, 4, 4, 3), (2, 4, 4, 0), (2, 0, 4, 3)):
+        pool = Pool.of(shape, "NHWC", tuple(pw.regular(n, 2, 2, "VALID") for n in shape[1:3]))
+        x = np.zeros(shape, np.float32)
+        for y in (backend.maximum(pool, x, "propagate"), backend.mean(pool, x), backend.choose(pool, x, "propagate")):
+            assert y.shape == tuple(pool.out_shape) and y.size == 0
+        g = np.zeros(pool.out_shape, np.float32)
+        assert backend.spread(pool, g).shape == shape
+        assert backend.max_put(pool, x, g, "first", "propagate").shape == shape
+
+
+def test_elements_no_window_reads_get_zero():
+    """Gaps between windows and the tail that VALID leaves over: zero, not whatever was in memory."""
+    for layout, shape in (("NWC", (1, 11, 3)), ("NCW", (1, 3, 11))):
+        pool = Pool.of(shape, layout, (pw.regular(11, 2, 4, "VALID"),))
+        g = np.full(pool.out_shape, 5, np.float32)
+        x = np.zeros(shape, np.float32)
+        unread = np.array([i not in (0, 1, 4, 5, 8, 9) for i in range(11)])
+        for gx in (backend.spread(pool, g), backend.max_put(pool, x, g, "all", "propagate"), backend.put(pool, g, backend.choose(pool, x, "propagate"))):
+            along = gx[0].T if layout == "NCW" else gx[0]
+            assert (along[unread] == 0).all()
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64"])
+def test_integer_means_never_overflow(rng, dtype):
+    """Exact wide accumulation, truncated toward zero at the end: also where the sum exceeds 64 bits."""
+    pool = Pool.of((3, 40, 2), "NWC", (pw.regular(40, 7, 3, "SAME"),))
+    lists, info = [ref.regular(40, 7, 3, "SAME")], np.iinfo(dtype)
+    for x in (
+        np.full((3, 40, 2), info.max, dtype),
+        np.full((3, 40, 2), info.min, dtype),
+        array_of(rng, (3, 40, 2), dtype, "plain"),
+    ):
+        assert_sum(backend.mean(pool, x), ref.mean(ref.exact(x), lists, (1,)), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
+def test_integer_gradient_sums_wrap(rng, dtype):
+    pool = Pool.of((2, 30, 3), "NWC", (pw.regular(30, 9, 1, "SAME"),))
+    lists = [ref.regular(30, 9, 1, "SAME")]
+    x, g = array_of(rng, (2, 30, 3), dtype), array_of(rng, (2, 30, 3), dtype, "plain")
+    for ties in ("first", "all"):
+        won = ref.choose(x, lists, (1,), ties)
+        assert_sum(backend.max_put(pool, x, g, ties, "propagate"), ref.put(ref.exact(g), won, lists, (1,), [30], ties), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_short_floats_are_accumulated_in_float32(rng, dtype):
+    """TensorFlow's float16 mean of 60 x 60 times 0.1 is 0.125; ours is the rounded truth. Gradient sums likewise."""
+    x = np.full((1, 60, 60, 3), 0.1).astype(dtype_of(dtype))
+    pool = Pool.of(x.shape, "NHWC", (pw.regular(60, 60, 60),) * 2)
+    assert_same_bits(backend.mean(pool, x), x[:, :1, :1])
+    pool = Pool.of((1, 600, 1), "NWC", (pw.regular(600, 599, 1, "SAME"),))
+    peak = np.zeros((1, 600, 1), dtype_of(dtype))
+    peak[0, 300] = 1
+    g = array_of(rng, (1, 600, 1), dtype, "plain")
+    truth = ref.put(ref.exact(g), ref.choose(peak, [ref.regular(600, 599, 1, "SAME")], (1,)), [ref.regular(600, 599, 1, "SAME")], (1,), [600])
+    assert_sum(backend.max_put(pool, peak, g, "first", "propagate"), truth, dtype_of(dtype))
+
+
+@pytest.mark.parametrize("scope", ["spatial", "image", "batch"])
+@pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
+def test_choices_and_indices_tell_the_same(rng, layout, scope):
+    """A choice as flat indices (in the spatial block, the image or the whole array), and gradients through those indices."""
+    shape = (2, 7, 9, 5) if layout == "NHWC" else (2, 5, 7, 9)
+    axes = (1, 2) if layout == "NHWC" else (2, 3)
+    pool = Pool.of(shape, layout, (pw.regular(7, 3, 2, "SAME"), pw.regular(9, 2, 2, "VALID")))
+    lists = [ref.regular(7, 3, 2, "SAME"), ref.regular(9, 2, 2)]
+    x = array_of(rng, shape, "float32")
+    spatial = np.arange(63).reshape(7, 9)
+    flat = {
+        "spatial": np.broadcast_to(spatial[None, :, :, None] if layout == "NHWC" else spatial, shape),
+        "image": ref.flat_index(shape, False),
+        "batch": ref.flat_index(shape, True),
+    }[scope]
+    choice = backend.choose(pool, x, "propagate")
+    for dtype in (np.int64, np.int32):
+        index = backend.choice_to_index(pool, choice, dtype, scope)
+        assert_same_bits(index, ref.take(flat, ref.choose(x, lists, axes), lists, axes).astype(dtype))
+    index = backend.choice_to_index(pool, choice, np.int64, scope)
+    v, g = array_of(rng, shape, "float32"), array_of(rng, tuple(pool.out_shape), "float32")
+    assert_same_bits(backend.index_take(pool, v, index, scope), backend.take(pool, v, choice))
+    assert_values(backend.index_put(pool, g, index, scope), backend.put(pool, g, choice), "index_put")
+    assert backend.index_fault(pool, index, scope) is None
+    for bad in (-1, int(flat.max()) + 1, -(2**63), 2**63 - 1):
+        wrong = index.copy()
+        wrong[1, 2, 1, 3] = bad
+        position, value = backend.index_fault(pool, wrong, scope)
+        assert value == bad, "the fault names the index"
+        assert np.ravel_multi_index((1, 2, 1, 3), wrong.shape) == position or tuple(np.atleast_1d(position)) == (1, 2, 1, 3)
+
+
+def test_a_choice_outside_its_window_is_found(rng):
+    """Codes beyond the window's elements, and codes that fall on padding."""
+    pool = Pool.of((1, 5, 1), "NWC", (pw.regular(5, 3, 2, "SAME"),))
+    good = backend.choose(pool, array_of(rng, (1, 5, 1), "float32"), "propagate")
+    assert backend.choice_fault(pool, good) is None
+    for place, code in ((0, 0), (0, 3), (1, 255), (2, 2)):  # the first window's position 0 and the last one's 2 are padding
+        bad = good.copy()
+        bad[0, place, 0] = code
+        assert backend.choice_fault(pool, bad) is not None, (place, code)
+
+
+def test_results_go_where_they_are_told(rng):
+    """`out=` is filled and returned."""
+    x = array_of(rng, (2, 8, 8, 5), "float32")
+    pool = Pool.of(x.shape, "NHWC", (pw.regular(8, 3, 2, "SAME"),) * 2)
+    g = array_of(rng, tuple(pool.out_shape), "float32")
+    choice = backend.choose(pool, x, "propagate")
+    calls = {
+        "maximum": lambda **o: backend.maximum(pool, x, "propagate", **o),
+        "mean": lambda **o: backend.mean(pool, x, **o),
+        "take": lambda **o: backend.take(pool, x, choice, **o),
+        "put": lambda **o: backend.put(pool, g, choice, **o),
+        "spread": lambda **o: backend.spread(pool, g, **o),
+        "max_put": lambda **o: backend.max_put(pool, x, g, "first", "propagate", **o),
+        "max_take": lambda **o: backend.max_take(pool, x, x, "first", "propagate", **o),
+    }
+    for name, call in calls.items():
+        fresh = call()
+        out = np.full_like(fresh, 77)
+        assert call(out=out) is out, name
+        assert_same_bits(out, fresh, name)
+        assert fresh.ctypes.data % 64 == 0, f"{name}: results are 64-byte aligned"
+        assert fresh.flags.owndata or fresh.base is not None
+
+
+# Arrays large enough for several threads and tiles ----------------------------------------------------------------------------
+
+
+def strided_windows(x, axes, k, s):
+    view = np.lib.stride_tricks.sliding_window_view(x, (k,) * len(axes), axes)
+    return view[tuple(slice(None, None, s) if i in axes else slice(None) for i in range(x.ndim))]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "uint8", "int32"])
+@pytest.mark.parametrize("k,s", [(2, 2), (3, 2), (3, 1)])
+@pytest.mark.parametrize(
+    "shape,layout",
+    [((4, 57, 61, 67), "NHWC"), ((3, 33, 57, 61), "NCHW"), ((2, 17, 25, 29, 19), "NDHWC"), ((2, 9, 17, 25, 67), "NCDHW"), ((1000, 1037), "HW")],
+)
+def test_large_arrays(rng, shape, layout, k, s, dtype):
+    """Against plain NumPy: the forward by sliding views, the gradients by scatter with the forward's argmax."""
+    axes = tuple(i for i, letter in enumerate(layout) if letter not in "NC")
+    pool = Pool.of(shape, layout, tuple(pw.regular(shape[i], k, s, "VALID") for i in axes))
+    x = array_of(rng, shape, dtype)
+    views = strided_windows(x.astype(np.float32), axes, k, s)
+    flat = views.reshape(*views.shape[: x.ndim], -1)
+    assert_same_bits(backend.maximum(pool, x, "propagate"), flat.max(-1).astype(x.dtype))
+    where = np.ascontiguousarray(strided_windows(np.arange(x.size).reshape(shape), axes, k, s)).reshape(flat.shape)
+    index = np.take_along_axis(where, flat.argmax(-1)[..., None], -1)[..., 0]
+    g = array_of(rng, index.shape, dtype)
+    gx = np.bincount(index.ravel(), g.ravel().astype(np.float64), x.size).reshape(shape)
+    assert_values(backend.max_put(pool, x, g, "first", "propagate"), ref.narrow_fast(gx, x.dtype), "max_put")
+    choice = backend.choose(pool, x, "propagate")
+    assert_same_bits(backend.choice_to_index(pool, choice, np.int64, "batch") if "N" in layout else index, index)
+    assert_values(backend.put(pool, g, choice), ref.narrow_fast(gx, x.dtype), "put")
+    v = array_of(rng, shape, dtype, "plain")
+    assert_same_bits(backend.take(pool, v, choice), v.ravel()[index])
+    assert_same_bits(backend.max_take(pool, x, v, "first", "propagate"), v.ravel()[index])
+    if x.dtype.kind != "u" and x.dtype.kind != "i":
+        assert_sum(backend.mean(pool, x), flat.mean(-1, dtype=np.float64), x.dtype, scale=np.abs(flat).mean(-1, dtype=np.float64))
+        share = g.astype(np.float64) / k ** len(axes)
+        spread = np.bincount(where.ravel(), np.repeat(share.ravel(), flat.shape[-1]), x.size).reshape(shape)
+        most = np.bincount(where.ravel(), np.repeat(np.abs(share).ravel(), flat.shape[-1]), x.size).reshape(shape)
+        assert_sum(backend.spread(pool, g), spread, x.dtype, scale=most)
+    else:
+        total = flat.astype(np.int64).sum(-1)
+        assert_same_bits(backend.mean(pool, x), (np.sign(total) * (np.abs(total) // k ** len(axes))).astype(x.dtype))
