@@ -33,7 +33,7 @@ def main() -> int:
             print("no cell matches the filter", file=sys.stderr)
             return 2
     report.show(record, _console())
-    whole = _is_whole(record) and not arguments.quick and not arguments.filter
+    whole = _is_whole(record)
     if whole and not arguments.report:
         path = records.history_path(record)
         records.save(record, path)
@@ -48,8 +48,8 @@ def main() -> int:
 
 
 def _is_whole(record: records.Record) -> bool:
-    """Both ways of allocating, with poolgrad: fit for the history and the page."""
-    return len(record["modes"]) == 2 and bool(records.rows(record))
+    """Every cell, both ways of allocating, with poolgrad: fit for the history and the page."""
+    return bool(record["whole"]) and len(record["modes"]) == 2 and bool(records.rows(record))
 
 
 def _console() -> Console:
@@ -76,12 +76,14 @@ def _arguments() -> argparse.Namespace:
 
 def _measure(arguments: argparse.Namespace) -> records.Record:
     modes = ("default", "reused") if arguments.allocation == "both" else (arguments.allocation,)
-    record: records.Record = {"machine": machine.describe(arguments.threads), "extras": {}, "modes": {}}
+    whole = not arguments.quick and not arguments.filter
+    described = machine.describe(arguments.threads)
+    record: records.Record = {"machine": described, "whole": whole, "extras": {}, "modes": {}}
     with tempfile.TemporaryDirectory() as folder:
         for mode in modes:
             part = _session(mode, Path(folder) / f"{mode}.json", arguments, len(modes))
             record["modes"] |= part["modes"]
-        if not arguments.quick and not arguments.filter:
+        if whole:
             record["extras"] = _extras(Path(folder) / "extras.json", arguments.threads)
     return record
 

@@ -69,8 +69,7 @@ class Poolgrad(Peer):
 
     def max_forward(self, cell: Cell, data: Data, reuse: bool) -> Call:
         if cell.case.ratio:
-            run = partial(self.op(cell, data, "FractionalMaxPool", value="x"), **fractional_attributes(cell))
-            return Call(run, lambda result: self.fetch(result.output))
+            return self._fractional("FractionalMaxPool", cell, data)
         if reuse:
             x, out = data.array("x", self.layout), self.empty(data, "g")
             return Call(partial(kernels.maximum, self.pool(cell, data), x, "propagate", out=out), self.fetch)
@@ -114,8 +113,7 @@ class Poolgrad(Peer):
 
     def avg_forward(self, cell: Cell, data: Data, reuse: bool) -> Call:
         if cell.case.ratio:
-            run = partial(self.op(cell, data, "FractionalAvgPool", value="x"), **fractional_attributes(cell))
-            return Call(run, lambda result: self.fetch(result.output))
+            return self._fractional("FractionalAvgPool", cell, data)
         if reuse:
             x, out = data.array("x", self.layout), self.empty(data, "g")
             return Call(partial(kernels.mean, self.pool(cell, data), x, out=out), self.fetch)
@@ -133,6 +131,10 @@ class Poolgrad(Peer):
             return Call(partial(kernels.spread, self.pool(cell, data), g, out=out), self.fetch)
         op = self.op(cell, data, "AvgPool{D}Grad", grad="g")
         return Call(partial(op, orig_input_shape=np.array(shape, np.int32)), self.fetch)
+
+    def _fractional(self, name: str, cell: Cell, data: Data) -> Call:
+        run = partial(self.op(cell, data, name, value="x"), **fractional_attributes(cell, self.layout))
+        return Call(run, lambda result: self.fetch(result.output))
 
     def _from_choice(self, map: Callable[..., Any], values: str, out: Array | None, cell: Cell, data: Data) -> Call:
         pool = self.pool(cell, data)

@@ -438,10 +438,11 @@ class SciPy(Peer):
         return Call(run, lambda result: np.asarray(result if result is not None else output).reshape(case.out_shape))
 
 
-def fractional_attributes(cell: Cell) -> dict[str, Any]:
+def fractional_attributes(cell: Cell, layout: str = "last") -> dict[str, Any]:
     """Attributes of the fractional forward ops; the seeds make the sequence the same for everybody."""
+    ratio = cell.case.ratio or ()
     return {
-        "pooling_ratio": [1.0, *(cell.case.ratio or ()), 1.0],
+        "pooling_ratio": [1.0, *ratio, 1.0] if layout == "last" else [1.0, 1.0, *ratio],
         "pseudo_random": True,
         "overlapping": cell.case.overlapping,
         "deterministic": True,

@@ -5,7 +5,8 @@ Plain SVG with its own light and dark colours, so that it can stand in a README.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
 from math import log10
 from typing import TypeAlias
@@ -15,11 +16,10 @@ from .records import Row, geometric_mean
 
 WIDTH = 868
 LABELS = 150
-BARS = (LABELS + 14, 560)
+BARS = (LABELS + 14, 545)
 SHARE = (640, 800)
 ROW, GAP, HEAD = 19, 40, 92
-LARGEST = 100.0
-TICKS = (1, 2, 5, 10, 20, 50, 100)
+TICKS = (0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 SHARES = (0.0, 0.5, 1.0)
 
 STYLE = """
@@ -64,19 +64,39 @@ def draw(every: Sequence[Row], headline: str) -> str:
     shares = {(row.cell, row.layout): row.fraction for row in chosen if row.mode == "reused" or len(modes) == 1}
     groups = [(name, _pairs(plain, name)) for name in SHOWN]
     groups = [(name, pairs) for name, pairs in groups if pairs]
+    axis = Axis.around(row.speedup() or 1.0 for row in plain if row.operator in SHOWN)
     body: list[str] = []
     y = HEAD
     for operator, pairs in groups:
-        body += [*_grid(y + 9, y + 14 + ROW * len(pairs)), *_group(operator, pairs, shares, y)]
+        body += [*_grid(axis, y + 9, y + 14 + ROW * len(pairs)), *_group(operator, pairs, shares, axis, y)]
         y += GAP + ROW * len(pairs)
     bottom = y - 8
-    parts = [*_head(headline), *body, *_scale(bottom), *_legend(bottom + 24)]
+    parts = [*_head(headline), *body, *_scale(axis, bottom), *_legend(bottom + 24)]
     height = bottom + 36
     label = "Speed-up of poolgrad over the best peer, and fraction of the memory limit"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="-8 0 {WIDTH} {height}" '
         f'role="img" aria-label="{label}">\n<style>{STYLE}</style>\n' + "\n".join(parts) + "\n</svg>\n"
     )
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A logarithmic axis of speed-ups that ends at the ticks around all values."""
+
+    ticks: tuple[float, ...]
+
+    @staticmethod
+    def around(speedups: Iterable[float]) -> Axis:
+        values = [1.0, *speedups]
+        low = max((tick for tick in TICKS if tick <= min(values)), default=TICKS[0])
+        high = min((tick for tick in TICKS if tick >= max(values)), default=TICKS[-1])
+        return Axis(tuple(tick for tick in TICKS if low <= tick <= max(high, 5)))
+
+    def x(self, speedup: float) -> float:
+        low, high = log10(self.ticks[0]), log10(self.ticks[-1])
+        part = (log10(speedup) - low) / (high - low)
+        return round(BARS[0] + (BARS[1] - BARS[0]) * min(max(part, 0.0), 1.0), 1)
 
 
 def _pairs(chosen: Sequence[Row], operator: str) -> list[dict[str, Row]]:
@@ -91,45 +111,43 @@ def _pairs(chosen: Sequence[Row], operator: str) -> list[dict[str, Row]]:
 def _head(headline: str) -> Iterator[str]:
     yield _text(0, 20, "poolgrad against the best peer of each cell", "title")
     yield _text(0, 40, f"{headline} · float32", "dim small")
-    yield _text(
-        BARS[0], 64, "times faster than the best of TensorFlow, PyTorch, JAX, ONNX Runtime, plain calls", "dim small"
-    )
-    yield _text(SHARE[0], 64, "of the memory limit, output memory reused", "dim small")
+    yield _text(BARS[0], 64, "times faster than the best of TensorFlow, PyTorch, JAX, ONNX Runtime", "dim small")
+    yield _text(SHARE[0], 64, "of the memory limit, memory reused", "dim small")
 
 
-def _grid(top: int, bottom: int) -> Iterator[str]:
+def _grid(axis: Axis, top: int, bottom: int) -> Iterator[str]:
     """The lines behind one group."""
-    lines = [("even" if value == 1 else "grid", _x(value)) for value in TICKS]
+    lines = [("even" if value == 1 else "grid", axis.x(value)) for value in axis.ticks]
     lines += [("grid", _share_x(share)) for share in SHARES]
     for style, x in lines:
         yield f'<line class="{style}" x1="{x}" y1="{top}" x2="{x}" y2="{bottom}"/>'
 
 
-def _scale(y: int) -> Iterator[str]:
-    for value in TICKS:
-        yield _text(_x(value), y, f"{value}{TIMES}", "dim small", "middle")
+def _scale(axis: Axis, y: int) -> Iterator[str]:
+    for value in axis.ticks:
+        yield _text(axis.x(value), y, f"{value:g}{TIMES}", "dim small", "middle")
     for share in SHARES:
         yield _text(_share_x(share), y, f"{share:g}", "dim small", "middle")
 
 
-def _group(operator: str, pairs: list[dict[str, Row]], shares: Shares, top: int) -> Iterator[str]:
+def _group(operator: str, pairs: list[dict[str, Row]], shares: Shares, axis: Axis, top: int) -> Iterator[str]:
     mean = geometric_mean(row.speedup() or 1.0 for pair in pairs for row in pair.values()) or 1.0
     yield _text(0, top + 4, OPERATORS[operator], "group")
     yield _text(BARS[1] + 62, top + 4, f"mean {mean:.1f}{TIMES}", "dim small", "end")
     for number, pair in enumerate(pairs):
-        yield from _row(pair, shares, top + 12 + number * ROW)
+        yield from _row(pair, shares, axis, top + 12 + number * ROW)
 
 
-def _row(pair: dict[str, Row], shares: Shares, y: int) -> Iterator[str]:
+def _row(pair: dict[str, Row], shares: Shares, axis: Axis, y: int) -> Iterator[str]:
     """Channels-last above, channels-first below, thinner."""
     row = pair["last"]
     yield _text(LABELS, y + 10, NAMES[row.case.name], "small", "end")
-    end = float(BARS[0])
+    end = axis.x(1)
     for layout, top, height, share in (("last", y, 8, "share"), ("first", y + 9, 4, "share2")):
         if layout not in pair:
             continue
         speedup = pair[layout].speedup() or 1.0
-        start, x = sorted((_x(1), _x(speedup)))
+        start, x = sorted((axis.x(1), axis.x(speedup)))
         yield _bar(start, top, x - start, height, layout if speedup >= 1 else "slower")
         end = max(end, x)
         yield _bar(_share_x(0), top, _share_x(1) - _share_x(0), height, "track")
@@ -150,13 +168,6 @@ def _legend(y: int) -> Iterator[str]:
         yield _text(x + 37, y, label, "dim small")
         x += 135
     yield _text(x, y, "beside a bar: channels-last, and the best peer", "dim small")
-
-
-def _x(speedup: float) -> float:
-    """Logarithmic from 1 to LARGEST; slower than the peer grows to the left, a little."""
-    span = BARS[1] - BARS[0]
-    bounded = min(max(speedup, 0.9), LARGEST * 1.3)
-    return round(BARS[0] + span * log10(bounded) / log10(LARGEST), 1)
 
 
 def _share_x(fraction: float) -> float:

@@ -50,7 +50,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        return f"{self.cell.name}, {LAYOUTS[self.layout]}"
+        return f"{self.cell.name}, {LAYOUTS[self.layout]}, {self.mode}"
 
     @property
     def fraction(self) -> float:

@@ -1,10 +1,12 @@
-"""Settings every test shares: TensorFlow's plain kernels as the oracle, repeatable Hypothesis runs, the `full` marker."""
+"""Settings every test shares: TensorFlow's plain kernels as the oracle, repeatable Hypothesis runs, the `full`
+marker."""
 
 import os
 import sys
 from pathlib import Path
 
-# Read by TensorFlow when it is first imported: the native kernels are the reference (oneDNN rounds and breaks ties differently).
+# Read by TensorFlow when it is first imported: the native kernels are the reference (oneDNN rounds and breaks ties
+# differently).
 os.environ["TF_ENABLE_ONEDNN_OPTS"] = "0"
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
@@ -19,7 +21,7 @@ hypothesis.settings.register_profile(
     "default",
     derandomize=True,
     deadline=None,
-    max_examples=60,
+    max_examples=200,
     database=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
 )

@@ -1,12 +1,13 @@
 """What every raw operator must return under poolgrad's rules, by the reference. Nothing here looks at the library.
 
-`expected(op, arguments)` gives one Outcome per output. An outcome is either a *selection* (maxima, choices, gathers: compared
-bit for bit) or a *sum* (held exactly, compared within the rounding that the rules allow).
+`expected(op, arguments)` gives one Outcome per output: either a *selection* (maxima, choices, gathers: compared bit for
+bit) or a *sum* (held exactly, compared within the rounding that the rules allow).
 """
 
 from dataclasses import dataclass
 
 import numpy as np
+
 import reference as ref
 from reference import Refused
 
@@ -15,7 +16,9 @@ DEFAULT_FORMAT = {4: "NHWC", 5: "NDHWC"}
 
 @dataclass
 class Outcome:
-    value: np.ndarray  # selections: in the result's type; sums: exact fractions (float64 where the data holds NaN or inf)
+    value: (
+        np.ndarray
+    )  # selections: in the result's type; sums: exact fractions (float64 where the data holds NaN or inf)
     dtype: np.dtype
     is_sum: bool
     scale: np.ndarray | None = None  # of a sum: the sum of its terms' absolute values, in which rounding is measured
@@ -58,7 +61,8 @@ def geometry(shape, a):
     if any(max(pads[2 * i], pads[2 * i + 1]) >= a["ksize"][i] for i in axes):
         raise Refused("padding reaches a whole window")
     return axes, [
-        ref.regular(shape[i], a["ksize"][i], a["strides"][i], a["padding"], 1, pads[2 * i], pads[2 * i + 1]) for i in axes
+        ref.regular(shape[i], a["ksize"][i], a["strides"][i], a["padding"], 1, pads[2 * i], pads[2 * i + 1])
+        for i in axes
     ]
 
 
@@ -130,7 +134,8 @@ def max_grad_grad(a, ties, nan):
     return [take_by(a["orig_input"], a["grad"], axes, windows, ties, nan, a["orig_output"])]
 
 
-# Argmax: a choice told as flat indices, so always one element -------------------------------------------------------------
+# Argmax: a choice told as flat indices, so always one element
+# -------------------------------------------------------------
 
 
 def with_argmax(a, ties, nan):

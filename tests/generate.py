@@ -13,14 +13,17 @@ def dtype_of(name):
 
 
 def array_of(rng, shape, dtype, kind="ties"):
-    """kind: "ties" few small integers, "plain" anything NaN-free, "distinct" all different and at least 1/4 apart where the type can."""
+    """kind: "ties" few small integers, "plain" anything NaN-free, "distinct" all different and at least 1/4 apart
+    where the type can."""
     dtype, size = dtype_of(dtype), int(np.prod(shape))
     low = 0 if dtype.kind == "u" else -3
     if kind == "ties":
         x = rng.integers(low, 4, size)
     elif kind == "distinct":
         x = rng.permutation(size) / 4.0 - (0 if dtype.kind == "u" else size // 8)
-        assert dtype.kind not in "iu" and len(np.unique(x.astype(dtype))) == size, "too many different values for the type"
+        assert dtype.kind not in "iu" and len(np.unique(x.astype(dtype))) == size, (
+            "too many different values for the type"
+        )
     elif dtype.kind in "iu":
         info = np.iinfo(dtype)
         return rng.integers(info.min, info.max, size, dtype=dtype, endpoint=True).reshape(shape)

@@ -1,6 +1,7 @@
 """How results are compared: selections bit for bit, sums against the exact value in units in the last place."""
 
 import numpy as np
+
 from reference import exact, is_nan, narrow
 
 PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}
@@ -23,7 +24,9 @@ def assert_same_bits(ours, theirs, note=""):
     if not np.array_equal(bits(ours), bits(theirs)):
         at = tuple(np.argwhere(bits(ours) != bits(theirs))[0].tolist())
         wrong = int((bits(ours) != bits(theirs)).sum())
-        raise AssertionError(f"{note}: {wrong} of {ours.size} differ, first at {at}: {ours[at]!r}, expected {theirs[at]!r}")
+        raise AssertionError(
+            f"{note}: {wrong} of {ours.size} differ, first at {at}: {ours[at]!r}, expected {theirs[at]!r}"
+        )
 
 
 def ulp(value, dtype):
@@ -45,12 +48,16 @@ def error_of(x, truth):
         return out
     x = x.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        return np.where((x == truth) | (np.isnan(x) & np.isnan(truth)), 0.0, np.nan_to_num(np.abs(x - truth), nan=np.inf))
+        return np.where(
+            (x == truth) | (np.isnan(x) & np.isnan(truth)), 0.0, np.nan_to_num(np.abs(x - truth), nan=np.inf)
+        )
 
 
 def assert_sum(ours, truth, dtype, theirs=None, note="", scale=None):
-    """A sum is right if it is within one unit in the last place of the exact value, or as close to it as `theirs`, another
-    implementation's. Without another one, `scale` (the sum of the terms' absolute values) says what a plain sum may lose:
+    """A sum is right if it is within one unit in the last place of the exact value, or as close to it as `theirs`,
+    another
+    implementation's. Without another one, `scale` (the sum of the terms' absolute values) says what a plain sum may
+    lose:
     four roundings of it. Integers are exact: truncated toward zero at the end, wrapped."""
     ours = np.asarray(ours)
     assert ours.dtype == np.dtype(dtype), f"{note}: dtype {ours.dtype}, expected {np.dtype(dtype)}"
@@ -70,8 +77,9 @@ def assert_sum(ours, truth, dtype, theirs=None, note="", scale=None):
     if (off > allowed).any():
         at = tuple(np.argwhere(off > allowed)[0].tolist())
         raise AssertionError(
-            f"{note}: {int((off > allowed).sum())} of {ours.size} too far, first at {at}: {ours[at]!r}, exact {float(truth[at])!r}, "
-            f"off by {off[at]:.3g}, allowed {allowed[at]:.3g}" + ("" if theirs is None else f", theirs {theirs[at]!r}")
+            f"{note}: {int((off > allowed).sum())} of {ours.size} too far, first at {at}: "
+            f"{ours[at]!r}, exact {float(truth[at])!r}, off by {off[at]:.3g}, allowed {allowed[at]:.3g}"
+            + ("" if theirs is None else f", theirs {theirs[at]!r}")
         )
 
 
@@ -81,6 +89,8 @@ def assert_outcomes(results, outcomes, note="", theirs=None):
     assert len(results) >= len(outcomes), f"{note}: {len(results)} outputs, expected {len(outcomes)}"
     for i, (ours, want) in enumerate(zip(results, outcomes)):
         if want.is_sum:
-            assert_sum(ours, want.value, want.dtype, None if theirs is None else theirs[i], f"{note} output {i}", want.scale)
+            assert_sum(
+                ours, want.value, want.dtype, None if theirs is None else theirs[i], f"{note} output {i}", want.scale
+            )
         else:
             assert_same_bits(ours, want.value.astype(want.dtype, copy=False), f"{note} output {i}")

@@ -1,6 +1,7 @@
 """The malformed corpus: calls that must end in a result or in one of our errors, whatever they were given.
 
-Every entry is a name and a Case. `build` makes the arguments (called in the process that runs the case); `expect` says what must
+Every entry is a name and a Case. `build` makes the arguments (called in the process that runs the case); `expect`
+says what must
 happen: an Error names the argument to blame, a Result is checked, Either leaves it open but never allows anything else.
 """
 
@@ -9,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import golden
 import ml_dtypes
 import numpy as np
+
+import golden
 
 
 @dataclass
@@ -47,7 +49,8 @@ def numbers(shape, dtype=np.float32):
     return (np.arange(int(np.prod(shape))) * 7 % 11).reshape(shape).astype(dtype)
 
 
-# One good call of every operator; the corpus spoils one argument at a time ------------------------------------------------
+# One good call of every operator; the corpus spoils one argument at a time
+# ------------------------------------------------
 
 POOL2 = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
 POOL3 = {"ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1], "padding": "VALID"}
@@ -65,7 +68,9 @@ def max_of(shape):
 
 def cell_max():
     x = numbers(X2)
-    return np.stack([np.stack([x[:, a:b, c:d].max((1, 2)) for c, d in ((0, 1), (1, 4))], 1) for a, b in ((0, 2), (2, 4))], 1)
+    return np.stack(
+        [np.stack([x[:, a:b, c:d].max((1, 2)) for c, d in ((0, 1), (1, 4))], 1) for a, b in ((0, 2), (2, 4))], 1
+    )
 
 
 def argmax_of():
@@ -105,7 +110,8 @@ GOOD = {
         "orig_input": numbers(X2), "orig_output": cell_max(), "out_backprop": numbers(Y2), **CELLS
     },
     "FractionalAvgPoolGrad": lambda: {"orig_input_tensor_shape": list(X2), "out_backprop": numbers(Y2), **CELLS},
-    "FractionalMaxPoolGradGrad": lambda: {"orig_input": numbers(X2), "orig_output": cell_max(), "grad": numbers(X2), **CELLS},
+    "FractionalMaxPoolGradGrad": lambda: {"orig_input": numbers(X2), "orig_output": cell_max(),
+    "grad": numbers(X2), **CELLS},
     "FractionalAvgPoolGradGrad": lambda: {"grad": numbers(X2), **CELLS},
 }  # fmt: skip
 
@@ -198,11 +204,15 @@ for op, good in GOOD.items():
         two = [1, *[2] * (rank - 2), 1]
         for name, value in {
             "none": None, "scalar": 2, "text": "2222", "empty": [], "short": two[:-1], "long": [*two, 1],
-            "zero": with_entry(two, 1, 0), "all-zero": [0] * rank, "negative": with_entry(two, 2, -1), "int-min": with_entry(two, 1, -(2**31)),
+            "zero": with_entry(two, 1, 0), "all-zero": [0] * rank, "negative": with_entry(two, 2, -1),
+            "int-min": with_entry(two, 1, -(2**31)),
             "int64-min": with_entry(two, 1, -(2**63)), "minus-two": with_entry(two, 1, -2),
-            "minus-beyond": with_entry(two, 1, -(2**200)), "fraction": with_entry(two, 1, 2.5), "nan": with_entry(two, 1, float("nan")),
-            "infinite": with_entry(two, 1, float("inf")), "text-inside": with_entry(two, 1, "2"), "none-inside": with_entry(two, 1, None),
-            "list-inside": with_entry(two, 1, [2]), "batch": with_entry(two, 0, 2), "dict": {"a": 1}, "hostile": Hostile(), "complex": with_entry(two, 1, 2j),
+            "minus-beyond": with_entry(two, 1, -(2**200)), "fraction": with_entry(two, 1, 2.5),
+            "nan": with_entry(two, 1, float("nan")),
+            "infinite": with_entry(two, 1, float("inf")), "text-inside": with_entry(two, 1, "2"),
+            "none-inside": with_entry(two, 1, None),
+            "list-inside": with_entry(two, 1, [2]), "batch": with_entry(two, 0, 2), "dict": {"a": 1},
+            "hostile": Hostile(), "complex": with_entry(two, 1, 2j),
         }.items():  # fmt: skip
             spoil(op, argument, name, value)
         # A stride beyond 64 bits still has one meaning: a single window. A window does not fit.
@@ -223,15 +233,19 @@ for op, good in GOOD.items():
     spoil(op, "ksize", "int64-max", with_entry([1, *[2] * (rank - 2), 1], 1, 2**63 - 1), Error(("ksize",)))
 
     for name, value in {
-        "lower-case": "valid", "unknown": "FULL", "empty": "", "none": None, "number": 1, "bytes": b"VALID", "list": ["VALID"], "pairs": [[0, 0]] * rank,
+        "lower-case": "valid", "unknown": "FULL", "empty": "", "none": None, "number": 1, "bytes": b"VALID",
+        "list": ["VALID"], "pairs": [[0, 0]] * rank,
         "hostile": Hostile(), "null": "VALID\0", "array": np.zeros(2), "unhashable": {"a": []},
     }.items():  # fmt: skip
         spoil(op, "padding", name, value)
 
     for name, value in {
-        "none": None, "empty": [], "short": [0, 0, 1, 1], "long": [0] * (2 * rank + 2), "negative": with_entry([0] * 2 * rank, 2, -1),
-        "as-long-as-the-window": with_entry([0] * 2 * rank, 2, 2), "batch": with_entry([0] * 2 * rank, 0, 1), "channel": with_entry([0] * 2 * rank, 2 * rank - 1, 1),
-        "huge": with_entry([0] * 2 * rank, 2, 2**31), "beyond": with_entry([0] * 2 * rank, 3, 2**64), "fraction": with_entry([0] * 2 * rank, 3, 0.5),
+        "none": None, "empty": [], "short": [0, 0, 1, 1], "long": [0] * (2 * rank + 2),
+        "negative": with_entry([0] * 2 * rank, 2, -1),
+        "as-long-as-the-window": with_entry([0] * 2 * rank, 2, 2), "batch": with_entry([0] * 2 * rank, 0, 1),
+        "channel": with_entry([0] * 2 * rank, 2 * rank - 1, 1),
+        "huge": with_entry([0] * 2 * rank, 2, 2**31), "beyond": with_entry([0] * 2 * rank, 3, 2**64),
+        "fraction": with_entry([0] * 2 * rank, 3, 0.5),
         "text": "00000000", "pairs": [[0, 0]] * rank, "number": 0, "int64-min": with_entry([0] * 2 * rank, 3, -(2**63)),
     }.items():  # fmt: skip
 
@@ -249,8 +263,10 @@ for op, good in GOOD.items():
 for op in GOOD:
     three = "3D" in op
     for name, value in {
-        "lower-case": "nhwc", "unknown": "HWNC", "vectorised": "NCHW_VECT_C", "empty": "", "number": 4, "bytes": b"NHWC",
-        "other-rank": "NHWC" if three else "NDHWC", "list": ["N", "H", "W", "C"], "hostile": Hostile(), "unhashable": {"a": []},
+        "lower-case": "nhwc", "unknown": "HWNC", "vectorised": "NCHW_VECT_C", "empty": "", "number": 4,
+        "bytes": b"NHWC",
+        "other-rank": "NHWC" if three else "NDHWC", "list": ["N", "H", "W", "C"], "hostile": Hostile(),
+        "unhashable": {"a": []},
     }.items():  # fmt: skip
         spoil(op, "data_format", name, value)
     spoil(op, "name", "number", 3, Either())
@@ -265,15 +281,38 @@ for op, good in GOOD.items():
             continue
         shape = a[argument].shape
         for axis in range(len(shape)):
-            for name, n in (("smaller", shape[axis] - 1), ("larger", shape[axis] + 1), ("empty", 0), ("much-larger", 70)):
+            for name, n in (
+                ("smaller", shape[axis] - 1),
+                ("larger", shape[axis] + 1),
+                ("empty", 0),
+                ("much-larger", 70),
+            ):
                 wrong = with_entry(list(shape), axis, n)
                 dtype = a[argument].dtype
                 # A different input is blamed on whichever argument no longer fits it.
-                names = tuple(k for k in a if k in DATA_ARGUMENTS or "sequence" in k) if "input" in argument else (argument,)
+                names = (
+                    tuple(k for k in a if k in DATA_ARGUMENTS or "sequence" in k)
+                    if "input" in argument
+                    else (argument,)
+                )
                 # An input that pools to the same output is a good call.
-                same_output = "input" in argument and name == "larger" and axis in range(1, len(shape) - 1) and "Fractional" not in op and "gradgrad" not in op.lower()
-                spoil(op, argument, f"axis{axis}-{name}", lambda wrong=wrong, dtype=dtype: numbers(wrong, dtype), Either() if same_output else Error(names))
-        spoil(op, argument, "flat", lambda shape=shape, a=a, argument=argument: a[argument].ravel(), Error(DATA_ARGUMENTS))
+                same_output = (
+                    "input" in argument
+                    and name == "larger"
+                    and axis in range(1, len(shape) - 1)
+                    and "Fractional" not in op
+                    and "gradgrad" not in op.lower()
+                )
+                spoil(
+                    op,
+                    argument,
+                    f"axis{axis}-{name}",
+                    lambda wrong=wrong, dtype=dtype: numbers(wrong, dtype),
+                    Either() if same_output else Error(names),
+                )
+        spoil(
+            op, argument, "flat", lambda shape=shape, a=a, argument=argument: a[argument].ravel(), Error(DATA_ARGUMENTS)
+        )
         spoil(op, argument, "nothing", lambda: np.zeros(0, np.float32), Error(DATA_ARGUMENTS))
 
 for op, shape_argument, good_shape in (
@@ -283,18 +322,25 @@ for op, shape_argument, good_shape in (
 ):
     shape = list(good_shape)
     for name, value in {
-        "none": None, "number": 4, "empty": [], "short": shape[:-1], "long": [*shape, 1], "square": [shape, shape], "negative": with_entry(shape, 1, -4),
-        "all-negative": [-n for n in shape], "int32-min": [-(2**31)] * len(shape), "int64-min": [-(2**63)] * len(shape), "beyond": with_entry(shape, 1, 2**64),
-        "fraction": with_entry(shape, 1, 4.5), "nan": with_entry(shape, 1, float("nan")), "text": "2443", "text-inside": with_entry(shape, 1, "4"),
+        "none": None, "number": 4, "empty": [], "short": shape[:-1], "long": [*shape, 1], "square": [shape, shape],
+        "negative": with_entry(shape, 1, -4),
+        "all-negative": [-n for n in shape], "int32-min": [-(2**31)] * len(shape),
+        "int64-min": [-(2**63)] * len(shape), "beyond": with_entry(shape, 1, 2**64),
+        "fraction": with_entry(shape, 1, 4.5), "nan": with_entry(shape, 1, float("nan")), "text": "2443",
+        "text-inside": with_entry(shape, 1, "4"),
         "none-inside": with_entry(shape, 1, None), "ragged": [shape, 1], "hostile": Hostile(),
-        "text-array": lambda shape=shape: np.array(["4"] * len(shape)), "complex": lambda shape=shape: np.array(shape, np.complex64),
+        "text-array": lambda shape=shape: np.array(["4"] * len(shape)),
+        "complex": lambda shape=shape: np.array(shape, np.complex64),
     }.items():  # fmt: skip
         spoil(op, shape_argument, name, value)
     grads = (shape_argument, "grad", "out_backprop", "row_pooling_sequence", "col_pooling_sequence")
     for name, value in {
-        "int32-max": [2**31 - 1] * len(shape), "int64-max": [2**63 - 1] * len(shape), "product-wraps-to-small": with_entry([2**32] * len(shape), 0, 2),
-        "product-wraps-to-zero": [2**16] * len(shape), "huge-batch": with_entry(shape, 0, 2**62), "huge-depth": with_entry(shape, len(shape) - 1, 2**62),
-        "other-batch": with_entry(shape, 0, 3), "other-depth": with_entry(shape, len(shape) - 1, 7), "other-height": with_entry(shape, 1, 9),
+        "int32-max": [2**31 - 1] * len(shape), "int64-max": [2**63 - 1] * len(shape),
+        "product-wraps-to-small": with_entry([2**32] * len(shape), 0, 2),
+        "product-wraps-to-zero": [2**16] * len(shape), "huge-batch": with_entry(shape, 0, 2**62),
+        "huge-depth": with_entry(shape, len(shape) - 1, 2**62),
+        "other-batch": with_entry(shape, 0, 3), "other-depth": with_entry(shape, len(shape) - 1, 7),
+        "other-height": with_entry(shape, 1, 9),
         "zero-height": with_entry(shape, 1, 0), "zero-batch": with_entry(shape, 0, 0),
     }.items():  # fmt: skip
         spoil(op, shape_argument, name, value, Error(grads))
@@ -306,7 +352,13 @@ for op, shape_argument, good_shape in (
 add(
     "AvgPoolGrad-result-too-large",
     "AvgPoolGrad",
-    lambda: {"orig_input_shape": [1, 2**40, 1, 1], "grad": numbers((1, 1, 1, 1)), "ksize": [1, 1, 1, 1], "strides": [1, 2**40, 1, 1], "padding": "SAME"},
+    lambda: {
+        "orig_input_shape": [1, 2**40, 1, 1],
+        "grad": numbers((1, 1, 1, 1)),
+        "ksize": [1, 1, 1, 1],
+        "strides": [1, 2**40, 1, 1],
+        "padding": "SAME",
+    },
     Error(("orig_input_shape", "memory", "bytes", "GiB", "TiB")),
 )
 
@@ -314,13 +366,13 @@ for op in ("MaxPoolGradWithArgmax", "MaxPoolGradGradWithArgmax"):
     image = int(np.prod(X2[1:]))
     for include in (False, True):
         for name, index in {
-            "below": -1, "far-below": -(2**63), "just-past-the-image": image if not include else None, "past-the-array": 2 * image, "far-past": 2**63 - 1,
+            "below": -1, "far-below": -(2**63), "just-past-the-image": image if not include else None,
+            "past-the-array": 2 * image, "far-past": 2**63 - 1,
             "wraps-32": 2**32, "other-image": image + 1 if include else None,
         }.items():  # fmt: skip
             if index is None:
                 continue
             for at in ("first", "last"):
-
                 # Seen from the last window the other image is the first one.
                 wrong = 0 if (name, at) == ("other-image", "last") else index
 
@@ -339,7 +391,14 @@ for op in ("MaxPoolGradWithArgmax", "MaxPoolGradGradWithArgmax"):
     spoil(op, "include_batch_in_index", "text", "yes", Either())
     spoil(op, "include_batch_in_index", "array", lambda: np.zeros(2), Either())
 
-for name, value in {"float": np.float32, "int8": "int8", "unknown": "abc", "number": 5, "list": [np.int64], "hostile": Hostile()}.items():
+for name, value in {
+    "float": np.float32,
+    "int8": "int8",
+    "unknown": "abc",
+    "number": 5,
+    "list": [np.int64],
+    "hostile": Hostile(),
+}.items():
     spoil("MaxPoolWithArgmax", "Targmax", name, value)
 
 
@@ -347,22 +406,39 @@ for name, value in {"float": np.float32, "int8": "int8", "unknown": "abc", "numb
 
 for op in ("FractionalMaxPool", "FractionalAvgPool"):
     for name, value in {
-        "none": None, "number": 2.0, "empty": [], "short": [1.0, 2.0, 1.0], "long": [1.0, 2.0, 2.0, 1.0, 1.0], "below-one": [1.0, 0.9, 2.0, 1.0],
-        "zero": [1.0, 0.0, 2.0, 1.0], "negative": [1.0, -2.0, 2.0, 1.0], "nan": [1.0, float("nan"), 2.0, 1.0], "infinite": [1.0, float("inf"), 2.0, 1.0],
-        "minus-infinite": [1.0, float("-inf"), 2.0, 1.0], "batch": [2.0, 2.0, 2.0, 1.0], "channel": [1.0, 2.0, 2.0, 2.0], "above-the-length": [1.0, 4.5, 2.0, 1.0],
-        "huge": [1.0, 1e300, 2.0, 1.0], "beyond-float32": [1.0, 1e39, 2.0, 1.0], "huge-integer": [1.0, 10**400, 2.0, 1.0], "text": "1221", "text-inside": [1.0, "2", 2.0, 1.0], "none-inside": [1.0, None, 2.0, 1.0],
+        "none": None, "number": 2.0, "empty": [], "short": [1.0, 2.0, 1.0], "long": [1.0, 2.0, 2.0, 1.0, 1.0],
+        "below-one": [1.0, 0.9, 2.0, 1.0],
+        "zero": [1.0, 0.0, 2.0, 1.0], "negative": [1.0, -2.0, 2.0, 1.0], "nan": [1.0, float("nan"), 2.0, 1.0],
+        "infinite": [1.0, float("inf"), 2.0, 1.0],
+        "minus-infinite": [1.0, float("-inf"), 2.0, 1.0], "batch": [2.0, 2.0, 2.0, 1.0],
+        "channel": [1.0, 2.0, 2.0, 2.0], "above-the-length": [1.0, 4.5, 2.0, 1.0],
+        "huge": [1.0, 1e300, 2.0, 1.0], "beyond-float32": [1.0, 1e39, 2.0, 1.0],
+        "huge-integer": [1.0, 10**400, 2.0, 1.0], "text": "1221", "text-inside": [1.0, "2", 2.0, 1.0],
+        "none-inside": [1.0, None, 2.0, 1.0],
         "ragged": [[1.0], 2.0, 2.0, 1.0], "complex": [1.0, 2j, 2.0, 1.0], "hostile": Hostile(),
     }.items():  # fmt: skip
         spoil(op, "pooling_ratio", name, value)
     for shape in ((0, 4, 4, 3), (2, 0, 4, 3), (2, 4, 0, 3), (2, 4, 4, 0)):
-        spoil(op, "value", "empty" + "x".join(map(str, shape)), lambda shape=shape: numbers(shape), Error(("value", "pooling_ratio")))
+        spoil(
+            op,
+            "value",
+            "empty" + "x".join(map(str, shape)),
+            lambda shape=shape: numbers(shape),
+            Error(("value", "pooling_ratio")),
+        )
     for flag in ("pseudo_random", "overlapping", "deterministic"):
         spoil(op, flag, "text", "yes", Either())
         spoil(op, flag, "array", lambda: np.zeros(2), Either())
         spoil(op, flag, "none", None, Either())
     for seed in ("seed", "seed2"):
         spoil(op, seed, "without-deterministic", 1, Error(("seed", "deterministic")))
-        for name, value in {"text": "1", "fraction": 1.5, "nan": float("nan"), "list": [1], "hostile": Hostile()}.items():
+        for name, value in {
+            "text": "1",
+            "fraction": 1.5,
+            "nan": float("nan"),
+            "list": [1],
+            "hostile": Hostile(),
+        }.items():
 
             def build(op=op, seed=seed, value=value):
                 return {**GOOD[op](), "deterministic": True, seed: value}
@@ -378,10 +454,14 @@ for op in ("FractionalMaxPool", "FractionalAvgPool"):
 for op in ("FractionalMaxPoolGrad", "FractionalAvgPoolGrad", "FractionalMaxPoolGradGrad", "FractionalAvgPoolGradGrad"):
     for argument in ("row_pooling_sequence", "col_pooling_sequence"):
         for name, value in {
-            "none": None, "number": 3, "empty": [], "one": [0], "short": [0, 4], "long": [0, 1, 2, 4], "negative": [-1, 2, 4], "very-negative": [-(2**63), 2, 4],
-            "late-start": [1, 2, 4], "unsorted": [0, 5, 4], "descending": [4, 2, 0], "repeated": [0, 0, 4], "repeated-end": [0, 4, 4], "past-the-end": [0, 2, 9],
-            "far-past-the-end": [0, 2, 2**63 - 1], "early-end": [0, 2, 3], "beyond-int64": [0, 2, 2**64], "minus-beyond": [0, -(2**70), 4], "fractions": [0.0, 2.5, 4.0], "nan": [0.0, float("nan"), 4.0],
-            "square": [[0, 2, 4]], "text": "024", "text-array": ["0", "2", "4"], "objects": [0, None, 4], "ragged": [[0], 2, 4], "hostile": Hostile(),
+            "none": None, "number": 3, "empty": [], "one": [0], "short": [0, 4], "long": [0, 1, 2, 4],
+            "negative": [-1, 2, 4], "very-negative": [-(2**63), 2, 4],
+            "late-start": [1, 2, 4], "unsorted": [0, 5, 4], "descending": [4, 2, 0], "repeated": [0, 0, 4],
+            "repeated-end": [0, 4, 4], "past-the-end": [0, 2, 9],
+            "far-past-the-end": [0, 2, 2**63 - 1], "early-end": [0, 2, 3], "beyond-int64": [0, 2, 2**64],
+            "minus-beyond": [0, -(2**70), 4], "fractions": [0.0, 2.5, 4.0], "nan": [0.0, float("nan"), 4.0],
+            "square": [[0, 2, 4]], "text": "024", "text-array": ["0", "2", "4"], "objects": [0, None, 4],
+            "ragged": [[0], 2, 4], "hostile": Hostile(),
             "floats": [0.0, 2.0, 4.5],
         }.items():  # fmt: skip
             names = (argument, "orig_output", "out_backprop", "grad")
@@ -434,12 +514,14 @@ for number, entry in enumerate(golden.cves()):
     )
 
 
-# Odd but good: the result is the plain one's ----------------------------------------------------------------------------
+# Odd but good: the result is the plain one's
+# ----------------------------------------------------------------------------
 
 
 def same_as_plain(result, a):
     """The call with plain, contiguous copies of the arguments gives the same bits."""
     import poolgrad
+
     from judge import assert_same_bits
 
     def plain(v):
@@ -448,7 +530,9 @@ def same_as_plain(result, a):
         return np.array(v, v.dtype.newbyteorder("="), order="C", copy=True)
 
     again = getattr(poolgrad.raw_ops, a.pop("_op"))(**{k: plain(v) for k, v in a.items()})
-    for ours, theirs in zip(result if isinstance(result, tuple) else [result], again if isinstance(again, tuple) else [again]):
+    for ours, theirs in zip(
+        result if isinstance(result, tuple) else [result], again if isinstance(again, tuple) else [again]
+    ):
         assert_same_bits(ours, theirs)
         assert ours.flags.writeable and ours.flags.c_contiguous and ours.dtype.isnative
 
@@ -486,10 +570,7 @@ ODD = {
     "memory-mapped": lambda x: np.frombuffer(x.tobytes(), x.dtype).reshape(x.shape),
 }
 for op, good in GOOD.items():
-    if op in ("FractionalMaxPool", "FractionalAvgPool"):
-        seeded = {"deterministic": True, "seed": 3, "seed2": 4}
-    else:
-        seeded = {}
+    seeded = {"deterministic": True, "seed": 3, "seed2": 4} if op in ("FractionalMaxPool", "FractionalAvgPool") else {}
     for name, change in ODD.items():
         if name == "broadcast" and "Fractional" in op:
             continue  # changes the values, and orig_output must fit them
@@ -502,12 +583,15 @@ for op, good in GOOD.items():
     add(
         f"{op}-odd-lists",
         op,
-        lambda good=good, seeded=seeded: {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in good().items()} | seeded,
+        lambda good=good, seeded=seeded: (
+            {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in good().items()} | seeded
+        ),
         Result(lambda result, a: None),
     )
 
 
-# Valid and huge: the work is that of the clipped window -----------------------------------------------------------------
+# Valid and huge: the work is that of the clipped window
+# -----------------------------------------------------------------
 
 HUGE = 2**31 - 1
 
@@ -545,7 +629,12 @@ for op, shape in (("MaxPool", (2, 9, 7, 3)), ("MaxPoolWithArgmax", (2, 9, 7, 3))
         add(
             f"{op}-huge-window-{size}",
             op,
-            lambda shape=shape, k=k: {"input": numbers(shape), "ksize": k, "strides": [1] * len(shape), "padding": "SAME"},
+            lambda shape=shape, k=k: {
+                "input": numbers(shape),
+                "ksize": k,
+                "strides": [1] * len(shape),
+                "padding": "SAME",
+            },
             equals(everywhere) if size == HUGE else Either(),
         )
 for op, shape in (("MaxPoolGrad", (2, 9, 7, 3)), ("MaxPool3DGrad", (2, 5, 4, 6, 3))):
@@ -554,40 +643,55 @@ for op, shape in (("MaxPoolGrad", (2, 9, 7, 3)), ("MaxPool3DGrad", (2, 5, 4, 6, 
     def build(shape=shape, k=k):
         x = numbers(shape)
         y = everywhere({"input": x}).copy()
-        return {"orig_input": x, "orig_output": y, "grad": np.ones(shape, np.float32), "ksize": k, "strides": [1] * len(shape), "padding": "SAME"}
+        return {
+            "orig_input": x,
+            "orig_output": y,
+            "grad": np.ones(shape, np.float32),
+            "ksize": k,
+            "strides": [1] * len(shape),
+            "padding": "SAME",
+        }
 
     add(f"{op}-huge-window", op, build, equals(first_gets_all))
+
+
+def mean_everywhere(x):
+    return np.broadcast_to(x.mean(tuple(range(1, x.ndim - 1)), keepdims=True), x.shape)
+
+
 for op, shape in (("AvgPool", (2, 8, 4, 3)), ("AvgPool3D", (2, 4, 4, 2, 3))):
     name = "value" if op == "AvgPool" else "input"
+    huge = {"ksize": [1, *[HUGE] * (len(shape) - 2), 1], "strides": [1] * len(shape), "padding": "SAME"}
     add(
         f"{op}-huge-window",
         op,
-        lambda shape=shape, name=name: {
-            name: numbers(shape), "ksize": [1, *[HUGE] * (len(shape) - 2), 1], "strides": [1] * len(shape), "padding": "SAME"
-        },
-        equals(lambda a: np.broadcast_to((v := a.get("value", a.get("input"))).mean(tuple(range(1, v.ndim - 1)), keepdims=True), v.shape)),
-    )  # fmt: skip
-for op, shape in (("AvgPoolGrad", (2, 8, 4, 3)), ("AvgPool3DGrad", (2, 4, 4, 2, 3))):
+        lambda shape=shape, name=name, huge=huge: {name: numbers(shape), **huge},
+        equals(lambda a, name=name: mean_everywhere(a[name])),
+    )
     add(
-        f"{op}-huge-window",
-        op,
-        lambda shape=shape: {
-            "orig_input_shape": list(shape), "grad": numbers(shape), "ksize": [1, *[HUGE] * (len(shape) - 2), 1], "strides": [1] * len(shape), "padding": "SAME"
-        },
-        equals(lambda a: np.broadcast_to(a["grad"].mean(tuple(range(1, a["grad"].ndim - 1)), keepdims=True), a["grad"].shape)),
-    )  # fmt: skip
+        f"{op}Grad-huge-window",
+        op + "Grad",
+        lambda shape=shape, huge=huge: {"orig_input_shape": list(shape), "grad": numbers(shape), **huge},
+        equals(lambda a: mean_everywhere(a["grad"])),
+    )
 for op in ("MaxPool", "AvgPool"):
     name = "value" if op == "AvgPool" else "input"
     add(
         f"{op}-huge-stride",
         op,
-        lambda name=name: {name: numbers((2, 9, 7, 3)), "ksize": [1, 1, 1, 1], "strides": [1, HUGE, HUGE, 1], "padding": "VALID"},
+        lambda name=name: {
+            name: numbers((2, 9, 7, 3)),
+            "ksize": [1, 1, 1, 1],
+            "strides": [1, HUGE, HUGE, 1],
+            "padding": "VALID",
+        },
         equals(lambda a, name=name: a[name][:, :1, :1]),
     )
 
 
 def wide_windows(x, over):
-    """`over` ("max" or "sum") of 1000x1000 windows at stride 1 under SAME, one axis after the other, by running maxima or sums."""
+    """`over` ("max" or "sum") of 1000x1000 windows at stride 1 under SAME, one axis after the other, by running
+    maxima or sums."""
     n, before = 1000, 499
     for axis in (1, 2):
         x = np.moveaxis(x, axis, 0)
@@ -603,6 +707,11 @@ def check_wide_mean(result, a):
     real = np.array([min(1000, o + 501) - max(0, o - 499) for o in range(1000)], np.float64)
     truth = wide_windows(a["value"].astype(np.float64), "sum") / (real[:, None] * real)[None, :, :, None]
     assert np.abs(result - truth).max() <= 1e-6 * np.abs(truth).max()
+
+
+def peak_at_500():
+    slope = -np.abs(np.arange(1000, dtype=np.float32) - 500)
+    return slope[None, :, None, None] + slope[None, None, :, None]
 
 
 WIDE = {"ksize": [1, 1000, 1000, 1], "strides": [1, 1, 1, 1], "padding": "SAME"}
@@ -621,18 +730,21 @@ add(
 add(
     "MaxPoolGrad-wide-window",
     "MaxPoolGrad",
-    # The maximum stands in the middle and every window sees it.
-    lambda: {
-        "orig_input": (x := -np.abs(np.arange(1000.0, dtype=np.float32) - 499)[None, :, None, None] - np.abs(np.arange(1000.0, dtype=np.float32) - 499)[None, None, :, None]),
-        "orig_output": np.zeros_like(x),
-        "grad": np.ones_like(x),
-        **WIDE,
-    },
+    # The maximum stands at (500, 500), and every window [o - 499, o + 501) sees it.
+    lambda: {"orig_input": (x := peak_at_500()), "orig_output": np.zeros_like(x), "grad": np.ones_like(x), **WIDE},
     equals(lambda a: np.where(a["orig_input"] == 0, np.float32(1_000_000), np.float32(0))),
 )
 add(
     "AvgPoolGrad-wide-window",
     "AvgPoolGrad",
-    lambda: {"orig_input_shape": [1, 1000, 1000, 1], "grad": np.random.default_rng(0).random((1, 1000, 1000, 1), np.float32), **WIDE},
-    Result(lambda result, a: np.testing.assert_allclose(result.sum(dtype=np.float64), a["grad"].sum(dtype=np.float64), rtol=1e-5)),
+    lambda: {
+        "orig_input_shape": [1, 1000, 1000, 1],
+        "grad": np.random.default_rng(0).random((1, 1000, 1000, 1), np.float32),
+        **WIDE,
+    },
+    Result(
+        lambda result, a: np.testing.assert_allclose(
+            result.sum(dtype=np.float64), a["grad"].sum(dtype=np.float64), rtol=1e-5
+        )
+    ),
 )

@@ -1,7 +1,7 @@
-"""Pooling written from its definition: loops over windows, nothing clever. The tests trust this file, so it must be obvious.
+"""Pooling written from its definition: loops over windows, nothing clever. The tests trust this file.
 
-A window of one axis is the list of input positions it reads; an axis is a list of such lists. Sums are taken in the numbers
-they are given: pass `exact(x)` (Python fractions) to get the truth, or float64 for data whose sums float64 holds exactly.
+A window of one axis is the list of input positions it reads; an axis is a list of such lists. Sums are taken in the
+numbers they are given: pass `exact(x)` (Python fractions) to get the truth, or float64 for data whose sums it holds.
 """
 
 from fractions import Fraction
@@ -30,7 +30,10 @@ def regular(n, k, s, padding="VALID", d=1, before=0, after=0):
         if room <= -s:
             raise Refused("output length would be negative")
         count = max(0, room // s)
-    windows = [[i for i in range(n) if 0 <= i - (o * s - before) < reach and (i - o * s + before) % d == 0] for o in range(count)]
+    windows = [
+        [i for i in range(n) if 0 <= i - (o * s - before) < reach and (i - o * s + before) % d == 0]
+        for o in range(count)
+    ]
     if not all(windows):
         raise Refused("a window without any real element")
     return windows
@@ -51,9 +54,9 @@ def adaptive(n, m):
 
 
 def cells(windows):
-    """Every output position, and the input positions of its window in scan order."""
+    """Every output position, and the input positions of its window in scan order (as an index: one tuple per axis)."""
     for o in product(*(range(len(axis)) for axis in windows)):
-        yield o, list(product(*(axis[i] for axis, i in zip(windows, o))))
+        yield o, tuple(zip(*product(*(axis[i] for axis, i in zip(windows, o)))))
 
 
 def front(x, axes):
@@ -61,17 +64,13 @@ def front(x, axes):
 
 
 def result_like(x, axes, windows, dtype, value=0):
-    """An array shaped like x but with the output lengths on the spatial axes, and a view of it with those axes in front."""
+    """An array shaped like x but with the output lengths on the spatial axes, and a view of it with those axes in
+    front."""
     shape = list(x.shape)
     for axis, w in zip(axes, windows):
         shape[axis] = len(w)
     y = np.full(shape, value, dtype)
     return y, front(y, axes)
-
-
-def block(x, members):
-    """The elements of one window: (elements, all other axes)."""
-    return np.stack([x[i] for i in members])
 
 
 def exact(x):
@@ -93,11 +92,12 @@ def comparable(x):
 
 
 def choose(x, windows, axes, ties="first", nan="propagate", equal_to=None):
-    """For every window a mask over its elements: who wins. `equal_to` names the winning value instead of the maximum."""
+    """For every window a mask over its elements: who wins. `equal_to` names the winning value instead of the
+    maximum."""
     x, won = front(comparable(x), axes), {}
     target = None if equal_to is None else front(comparable(equal_to), axes)
     for o, members in cells(windows):
-        b = block(x, members)
+        b = x[members]  # (elements of the window, all other axes)
         if target is None:
             best = np.max(b, axis=0) if nan == "propagate" or x.dtype.kind != "f" else np.fmax.reduce(b, axis=0)
         else:
@@ -112,7 +112,7 @@ def take(v, won, windows, axes, ties="first"):
     y, out = result_like(v, axes, windows, v.dtype)
     v = front(v, axes)
     for o, members in cells(windows):
-        b, w = block(v, members), won[o]
+        b, w = v[members], won[o]
         if ties == "first":
             winner = np.take_along_axis(b, np.argmax(w, axis=0)[None], axis=0)[0]
             out[o] = np.where(w.any(axis=0), winner, np.zeros_like(winner))
@@ -132,8 +132,7 @@ def put(g, won, windows, axes, sizes, ties="first"):
     for o, members in cells(windows):
         w = won[o]
         share = g[o] / np.maximum(w.sum(axis=0), 1).astype(g.dtype) if ties == "split" else g[o]
-        for i, wins in zip(members, w):
-            out[i] = out[i] + np.where(wins, share, share * 0 if g.dtype == object else 0)
+        out[members] = out[members] + np.where(w, share, share * 0 if g.dtype == object else 0)
     return gx
 
 
@@ -145,12 +144,12 @@ def mean(x, windows, axes):
     y, out = result_like(x, axes, windows, x.dtype)
     x = front(x, axes)
     for o, members in cells(windows):
-        out[o] = block(x, members).sum(axis=0) / len(members)
+        out[o] = x[members].sum(axis=0) / len(members[0])
     return y
 
 
 def spread(g, windows, axes, sizes):
-    everyone = {o: np.ones((len(members), *front(g, axes)[o].shape), bool) for o, members in cells(windows)}
+    everyone = {o: np.ones((len(members[0]), *front(g, axes)[o].shape), bool) for o, members in cells(windows)}
     return put(g, everyone, windows, axes, sizes, "split")
 
 
@@ -176,4 +175,8 @@ def narrow_fast(x, dtype):
 def flat_index(shape, include_batch):
     """What MaxPoolWithArgmax calls an element: its place in the whole array, or in its own image."""
     index = np.arange(int(np.prod(shape)), dtype=np.int64).reshape(shape)
-    return index if include_batch or not index.size else index - index.reshape(shape[0], -1)[:, 0].reshape(-1, *[1] * (len(shape) - 1))
+    return (
+        index
+        if include_batch or not index.size
+        else index - index.reshape(shape[0], -1)[:, 0].reshape(-1, *[1] * (len(shape) - 1))
+    )

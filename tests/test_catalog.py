@@ -3,9 +3,10 @@
 import numpy as np
 import poolgrad as pg
 import pytest
+from poolgrad.catalog import Tensor, operators
+
 from generate import array_of
 from malformed import GOOD
-from poolgrad.catalog import Tensor, operators
 
 NAMES = list(operators)
 
@@ -79,7 +80,8 @@ def test_every_operator_has_a_derivative(op):
 
 @pytest.mark.parametrize("op", NAMES)
 def test_the_derivative_is_right(rng, op):
-    """<d op(v), g> = <v, derivative(g)>: by central differences, exact for piecewise linear functions away from ties."""
+    """<d op(v), g> = <v, derivative(g)>: by central differences, exact for piecewise linear functions away from
+    ties."""
     a = good(op, rng)
     produced = outputs(op, a)
     name = operators[op].outputs[0]

@@ -13,7 +13,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ["poolgrad"] + [
-    m.name for m in pkgutil.walk_packages(poolgrad.__path__, "poolgrad.") if not m.name.rpartition(".")[2].startswith("_")
+    m.name
+    for m in pkgutil.walk_packages(poolgrad.__path__, "poolgrad.")
+    if not m.name.rpartition(".")[2].startswith("_")
 ]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 
@@ -22,7 +24,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 def test_docstrings(name):
     module = importlib.import_module(name)
     with np.printoptions(legacy=False):
-        result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
+        result = doctest.testmod(
+            module, optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
+        )
     assert result.failed == 0
 
 
@@ -30,7 +34,9 @@ def test_every_operator_shows_an_example():
     """Docstrings built at run time are found too."""
     finder = doctest.DocTestFinder(exclude_empty=True)
     for name in poolgrad.raw_ops.__all__:
-        tests = finder.find(getattr(poolgrad.raw_ops, name), name, module=False, globs={"np": np, "pg": poolgrad, "poolgrad": poolgrad})
+        tests = finder.find(
+            getattr(poolgrad.raw_ops, name), name, module=False, globs={"np": np, "pg": poolgrad, "poolgrad": poolgrad}
+        )
         examples = [t for t in tests if t.examples]
         assert examples, name
         runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS, verbose=False)
@@ -56,7 +62,7 @@ def test_pages(page, tmp_path, monkeypatch):
             scope.update(parsed.globs)
             assert runner.failures == 0
         else:
-            exec(compile(block, f"{page.name} block {number}", "exec"), scope)  # noqa: S102 - the page's own code
+            exec(compile(block, f"{page.name} block {number}", "exec"), scope)
 
 
 def test_the_readme_shows_code():

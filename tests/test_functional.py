@@ -5,12 +5,18 @@ import itertools
 import numpy as np
 import poolgrad as pg
 import pytest
+from poolgrad.errors import InvalidArgument, InvalidType, PoolgradError
+
 import reference as ref
 from generate import DTYPES, array_of, sequence, with_specials
 from judge import assert_same_bits, assert_sum
-from poolgrad.errors import InvalidArgument, InvalidType, PoolgradError
 
-LAYOUTS = {1: ("NWC", "NCW", "W"), 2: ("NHWC", "NCHW", "HW", "HWC"), 3: ("NDHWC", "NCDHW", "ZYX"), 4: ("NABDEC", "ABDE")}
+LAYOUTS = {
+    1: ("NWC", "NCW", "W"),
+    2: ("NHWC", "NCHW", "HW", "HWC"),
+    3: ("NDHWC", "NCDHW", "ZYX"),
+    4: ("NABDEC", "ABDE"),
+}
 
 
 def spatial(layout):
@@ -29,7 +35,11 @@ def geometries(rng, layout, rounds=6):
         k, s = rng.integers(1, 4, len(axes)).tolist(), rng.integers(1, 4, len(axes)).tolist()
         d = rng.integers(1, 3, len(axes)).tolist()
         padding = ["valid", "same", "pairs"][rounds % 3]
-        pairs = [(int(rng.integers(0, w)), int(rng.integers(0, w))) for w in k] if padding == "pairs" else [(0, 0)] * len(axes)
+        pairs = (
+            [(int(rng.integers(0, w)), int(rng.integers(0, w))) for w in k]
+            if padding == "pairs"
+            else [(0, 0)] * len(axes)
+        )
         kind = {"valid": "VALID", "same": "SAME", "pairs": "EXPLICIT"}[padding]
         try:
             windows = [ref.regular(shape[a], *z[:2], kind, z[2], *p) for a, z, p in zip(axes, zip(k, s, d), pairs)]
@@ -38,7 +48,17 @@ def geometries(rng, layout, rounds=6):
         if not all(windows):
             continue
         rounds -= 1
-        yield shape, {"window": k, "strides": s, "dilation": d, "padding": pairs if padding == "pairs" else padding, "layout": layout}, windows
+        yield (
+            shape,
+            {
+                "window": k,
+                "strides": s,
+                "dilation": d,
+                "padding": pairs if padding == "pairs" else padding,
+                "layout": layout,
+            },
+            windows,
+        )
 
 
 @pytest.mark.parametrize("layout", list(itertools.chain(*LAYOUTS.values())))
@@ -52,9 +72,21 @@ def test_max_pool_and_its_derivatives(rng, layout):
         for ties in ("first", "all", "split"):
             won = ref.choose(x, windows, axes, ties)
             gx = ref.put(g, won, windows, axes, [shape[i] for i in axes], ties)
-            assert_sum(pg.max_pool_grad(x, g, ties=ties, **a), gx, "float64", note=str((shape, a)), scale=np.full(gx.shape, 30.0))
+            assert_sum(
+                pg.max_pool_grad(x, g, ties=ties, **a),
+                gx,
+                "float64",
+                note=str((shape, a)),
+                scale=np.full(gx.shape, 30.0),
+            )
             gg = ref.take(v, won, windows, axes, ties)
-            assert_sum(pg.max_pool_grad_grad(x, v, ties=ties, **a), gg, "float64", note=str((shape, a)), scale=np.full(gg.shape, 30.0))
+            assert_sum(
+                pg.max_pool_grad_grad(x, v, ties=ties, **a),
+                gg,
+                "float64",
+                note=str((shape, a)),
+                scale=np.full(gg.shape, 30.0),
+            )
 
 
 @pytest.mark.parametrize("layout", list(itertools.chain(*LAYOUTS.values())))
@@ -77,7 +109,11 @@ def test_minimum(rng, dtype):
             for kind in ("ties", "plain"):
                 x = array_of(rng, shape, dtype, kind)
                 view = ref.comparable(x)
-                want = -ref.maximum(-view, windows, spatial(layout)) if x.dtype.kind not in "iu" else ~ref.maximum(~x, windows, spatial(layout))
+                want = (
+                    -ref.maximum(-view, windows, spatial(layout))
+                    if x.dtype.kind not in "iu"
+                    else ~ref.maximum(~x, windows, spatial(layout))
+                )
                 assert_same_bits(pg.min_pool(x, **a), want.astype(x.dtype))
 
 
@@ -94,7 +130,7 @@ def test_defaults():
     assert_same_bits(pg.avg_pool(x, 3), x.reshape(2, 2, 3, 2, 3, 3).mean((2, 4)))
     assert pg.max_pool(np.zeros((1, 9, 2)), 3).shape == (1, 3, 2)
     assert pg.max_pool(np.zeros((1, 4, 4, 4, 2)), 2).shape == (1, 2, 2, 2, 2)
-    with pytest.raises(InvalidArgument, match="max_pool.*layout"):
+    with pytest.raises(InvalidArgument, match=r"max_pool.*layout"):
         pg.max_pool(np.zeros((4, 4)), 2)
 
 
@@ -127,13 +163,22 @@ def test_choices_and_indices(rng, layout):
         assert choice.dtype.kind == "u" and choice.shape == y.shape
         block = np.moveaxis(x, axes, range(len(axes))).reshape(-1, *[n for i, n in enumerate(shape) if i not in axes])
         places = np.moveaxis(index, axes, range(len(axes))).reshape(-1, *block.shape[1:])
-        assert_same_bits(np.take_along_axis(block, places, 0), np.moveaxis(y, axes, range(len(axes))).reshape(places.shape))
+        assert_same_bits(
+            np.take_along_axis(block, places, 0), np.moveaxis(y, axes, range(len(axes))).reshape(places.shape)
+        )
         sizes = [shape[i] for i in axes]
-        flat = np.moveaxis(np.broadcast_to(np.arange(int(np.prod(sizes))).reshape(*sizes, *[1] * (len(shape) - len(axes))), [*sizes, *block.shape[1:]]), range(len(axes)), axes)
+        flat = np.moveaxis(
+            np.broadcast_to(
+                np.arange(int(np.prod(sizes))).reshape(*sizes, *[1] * (len(shape) - len(axes))),
+                [*sizes, *block.shape[1:]],
+            ),
+            range(len(axes)),
+            axes,
+        )
         assert_same_bits(index, ref.take(np.ascontiguousarray(flat), ref.choose(x, windows, axes), windows, axes))
 
 
-@pytest.mark.parametrize("n,m", [(5, 3), (7, 7), (3, 8), (10, 1), (17, 4)])
+@pytest.mark.parametrize(("n", "m"), [(5, 3), (7, 7), (3, 8), (10, 1), (17, 4)])
 def test_adaptive(rng, n, m):
     for layout, shape in (("NHWC", (2, n, 6, 3)), ("NCHW", (2, 3, n, 6))):
         windows = [ref.adaptive(n, m), ref.adaptive(6, 2)]
@@ -147,14 +192,20 @@ def test_fractional(rng):
     edges = [sequence(rng, 9), sequence(rng, 11)]
     for overlapping in (False, True):
         windows = [ref.fractional(n, e, overlapping) for n, e in zip((9, 11), edges)]
-        assert_same_bits(pg.fractional_max_pool(x, sequences=edges, overlapping=overlapping), ref.maximum(x, windows, (1, 2)))
-        assert_sum(pg.fractional_avg_pool(x, sequences=edges, overlapping=overlapping), ref.mean(x, windows, (1, 2)), "float64")
+        assert_same_bits(
+            pg.fractional_max_pool(x, sequences=edges, overlapping=overlapping), ref.maximum(x, windows, (1, 2))
+        )
+        assert_sum(
+            pg.fractional_avg_pool(x, sequences=edges, overlapping=overlapping), ref.mean(x, windows, (1, 2)), "float64"
+        )
     y, drawn = pg.fractional_max_pool(x, (1.5, 2.0), seed=(3, 4), return_sequences=True)
     raw = pg.raw_ops.FractionalMaxPool(value=x, pooling_ratio=[1.0, 1.5, 2.0, 1.0], deterministic=True, seed=3, seed2=4)
     assert_same_bits(y, raw.output)
     for ours, theirs in zip(drawn, raw[1:]):
         assert_same_bits(ours, theirs)
-    assert len({pg.fractional_max_pool(np.arange(99.0), 1.7, layout="X").tobytes() for _ in range(10)}) > 1, "no seed: a fresh draw"
+    assert len({pg.fractional_max_pool(np.arange(99.0), 1.7, layout="X").tobytes() for _ in range(10)}) > 1, (
+        "no seed: a fresh draw"
+    )
     cube = pg.fractional_max_pool(array_of(rng, (7, 8, 9), "int16"), 1.4, seed=1, layout="ZYX")
     assert cube.shape == (5, 5, 6)
 
@@ -215,7 +266,9 @@ def test_against_torch_avg(rng, axes):
         np.testing.assert_allclose(y, theirs.detach().numpy(), rtol=1e-12, atol=1e-14)
         g = array_of(rng, y.shape, "float64", "plain")
         (gx,) = torch.autograd.grad(theirs, t, torch.tensor(g))
-        np.testing.assert_allclose(pg.avg_pool_grad(x.shape, g, k, s, pad, layout=layout, **ours), gx.numpy(), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(
+            pg.avg_pool_grad(x.shape, g, k, s, pad, layout=layout, **ours), gx.numpy(), rtol=1e-12, atol=1e-14
+        )
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
@@ -242,7 +295,9 @@ def test_against_torch_unpool(rng, axes):
         sizes = [int(n) for n in rng.integers(k, k + 6, axes)]
         x = array_of(rng, (2, 3, *sizes), "float64", "plain")
         y, index = pg.max_pool(x, k, layout=layout, return_indices=True)
-        theirs = getattr(functional, f"max_unpool{axes}d")(torch.tensor(y), torch.tensor(index), k, k, 0, output_size=list(x.shape))
+        theirs = getattr(functional, f"max_unpool{axes}d")(
+            torch.tensor(y), torch.tensor(index), k, k, 0, output_size=list(x.shape)
+        )
         assert_same_bits(pg.max_unpool(y, index, x.shape, layout=layout), theirs.numpy())
 
 
@@ -259,7 +314,9 @@ def test_float32_averages_are_at_least_as_close_as_torchs(rng):
     torch, functional = torch_functions()
     for k, s in ((3, 1), (7, 2), (20, 20)):
         x = array_of(rng, (2, 4, 40, 40), "float32", "plain")
-        truth = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (k, k), (2, 3))[:, :, ::s, ::s].mean((-1, -2))
+        truth = np.lib.stride_tricks.sliding_window_view(x.astype(np.float64), (k, k), (2, 3))[:, :, ::s, ::s].mean(
+            (-1, -2)
+        )
         theirs = functional.avg_pool2d(torch.tensor(x), k, s).numpy()
         ours = pg.avg_pool(x, k, s, layout="NCHW")
         assert np.abs(ours - truth).max() <= np.abs(theirs - truth).max() + 1e-12
@@ -300,24 +357,36 @@ def test_an_unfit_out_is_refused(name):
     fresh = WRITERS[name]()
     frozen = fresh.copy()
     frozen.setflags(write=False)
-    for wrong in (np.zeros(3, np.float32), fresh.astype(np.float64), np.zeros((*fresh.shape, 2), np.float32)[..., 0], frozen, "out", fresh.tolist(), np.zeros(fresh.shape, object)):
-        with pytest.raises((InvalidArgument, InvalidType), match=f"{name.split()[0]}.*out"):
+    for wrong in (
+        np.zeros(3, np.float32),
+        fresh.astype(np.float64),
+        np.zeros((*fresh.shape, 2), np.float32)[..., 0],
+        frozen,
+        "out",
+        fresh.tolist(),
+        np.zeros(fresh.shape, object),
+    ):
+        with pytest.raises((InvalidArgument, InvalidType), match=rf"{name.split()[0]}.*out"):
             WRITERS[name](out=wrong)
 
 
 def test_out_must_not_overlap_the_input():
     x = np.zeros(100, np.float32)
-    with pytest.raises(InvalidArgument, match="max_pool.*out"):
+    with pytest.raises(InvalidArgument, match=r"max_pool.*out"):
         pg.max_pool(x[:50], 1, layout="X", out=x[25:75])
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"window": 0}, {"window": -1}, {"window": 2.5}, {"window": None}, {"window": "2"}, {"window": [2]}, {"window": [2, 2, 2]}, {"window": 2**64, "strides": 1},
-        {"window": 2, "strides": 0}, {"window": 2, "strides": [1, 0]}, {"window": 2, "strides": "a"}, {"window": 2, "padding": "full"}, {"window": 2, "padding": -1},
-        {"window": 2, "padding": 2}, {"window": 2, "padding": [(0, 0)]}, {"window": 2, "padding": [(0, 0), (0, 2)]}, {"window": 2, "padding": None}, {"window": 2, "padding": 0.5},
-        {"window": 2, "dilation": 0}, {"window": 2, "strides": 1, "dilation": 9}, {"window": 2, "layout": "NHW"}, {"window": 2, "layout": "HHWC"}, {"window": 2, "layout": 5},
+        {"window": 0}, {"window": -1}, {"window": 2.5}, {"window": None}, {"window": "2"}, {"window": [2]},
+        {"window": [2, 2, 2]}, {"window": 2**64, "strides": 1},
+        {"window": 2, "strides": 0}, {"window": 2, "strides": [1, 0]}, {"window": 2, "strides": "a"}, {"window": 2,
+        "padding": "full"}, {"window": 2, "padding": -1},
+        {"window": 2, "padding": 2}, {"window": 2, "padding": [(0, 0)]}, {"window": 2, "padding": [(0, 0), (0, 2)]},
+        {"window": 2, "padding": None}, {"window": 2, "padding": 0.5},
+        {"window": 2, "dilation": 0}, {"window": 2, "strides": 1, "dilation": 9}, {"window": 2, "layout": "NHW"},
+        {"window": 2, "layout": "HHWC"}, {"window": 2, "layout": 5},
         {"window": 2, "ties": 3}, {"window": 2, "return_choice": "yes"}, {"window": np.zeros((2, 2))}, {"window": True},
     ],
 )  # fmt: skip
@@ -326,7 +395,9 @@ def test_impossible_arguments_are_refused(arguments):
         pg.max_pool(X, **arguments)
 
 
-@pytest.mark.parametrize("wrong", [None, "abc", object(), [[1], [1, 2]], np.zeros((2, 4, 4, 3), complex), np.zeros((2, 4, 4, 3), object), {}])
+@pytest.mark.parametrize(
+    "wrong", [None, "abc", object(), [[1], [1, 2]], np.zeros((2, 4, 4, 3), complex), np.zeros((2, 4, 4, 3), object), {}]
+)
 def test_impossible_data_are_refused(wrong):
     for call in (
         lambda: pg.max_pool(wrong, 2),
@@ -344,16 +415,20 @@ def test_impossible_data_are_refused(wrong):
 
 
 def test_gradients_of_the_wrong_shape_are_refused():
-    for call in (lambda g: pg.max_pool_grad(X, g, 2), lambda g: pg.avg_pool_grad(X.shape, g, 2), lambda g: pg.max_pool_grad_grad(X, g, 2)):
+    for call in (
+        lambda g: pg.max_pool_grad(X, g, 2),
+        lambda g: pg.avg_pool_grad(X.shape, g, 2),
+        lambda g: pg.max_pool_grad_grad(X, g, 2),
+    ):
         for shape in ((2, 4, 4), (2, 4, 4, 2), (1, 4, 4, 3), (2, 5, 4, 3), (0,)):
-            with pytest.raises(InvalidArgument, match="grad|v"):
+            with pytest.raises(InvalidArgument, match=r"grad|v"):
                 call(np.zeros(shape, np.float32))
 
 
 def test_unpool_checks_its_indices():
     y = np.ones((1, 2, 1), np.float32)
     for index in (-1, 4, 2**62):
-        with pytest.raises(InvalidArgument, match="max_unpool.*indices"):
+        with pytest.raises(InvalidArgument, match=r"max_unpool.*indices"):
             pg.max_unpool(y, np.array([0, index]).reshape(1, 2, 1), (1, 4, 1))
     assert pg.max_unpool(y, np.array([1, 3]).reshape(1, 2, 1), (1, 4, 1)).ravel().tolist() == [0, 1, 0, 1]
     twice = pg.max_unpool(np.array([5.0, 7.0]).reshape(1, 2, 1), np.array([2, 2]).reshape(1, 2, 1), (1, 4, 1))
@@ -362,8 +437,10 @@ def test_unpool_checks_its_indices():
 
 @pytest.mark.parametrize(
     "arguments",
-    [{}, {"ratio": 1.5, "sequences": [[0, 8], [0, 8]]}, {"ratio": 0.5}, {"ratio": 9.0}, {"ratio": float("nan")}, {"ratio": [1.5]}, {"ratio": "a"}, {"sequences": [[0, 8]]},
-     {"sequences": [[0, 8], [0, 7]]}, {"sequences": 5}, {"ratio": 1.5, "seed": "a"}, {"ratio": 1.5, "seed": (1, 2, 3)}, {"ratio": 1.5, "overlapping": "yes"}],
+    [{}, {"ratio": 1.5, "sequences": [[0, 8], [0, 8]]}, {"ratio": 0.5}, {"ratio": 9.0}, {"ratio": float("nan")},
+    {"ratio": [1.5]}, {"ratio": "a"}, {"sequences": [[0, 8]]},
+     {"sequences": [[0, 8], [0, 7]]}, {"sequences": 5}, {"ratio": 1.5, "seed": "a"}, {"ratio": 1.5, "seed": (1, 2, 3)},
+     {"ratio": 1.5, "overlapping": "yes"}],
 )  # fmt: skip
 def test_impossible_fractions_are_refused(arguments):
     with pytest.raises((InvalidArgument, InvalidType), match="fractional_max_pool"):
@@ -373,7 +450,7 @@ def test_impossible_fractions_are_refused(arguments):
 def test_a_window_too_long_by_less_than_a_stride_has_an_empty_result():
     """TensorFlow's rule: 9 does not fit 8, but (8 - 9 + 9) / 9 is 0, not negative."""
     assert pg.max_pool(X, 9).shape == (2, 0, 0, 3)
-    with pytest.raises(InvalidArgument, match="max_pool.*window"):
+    with pytest.raises(InvalidArgument, match=r"max_pool.*window"):
         pg.max_pool(X, 10, 1)
 
 

@@ -1,10 +1,12 @@
-"""Every recorded TensorFlow case. Selections bit for bit; sums within one unit in the last place of the exact value or as close
+"""Every recorded TensorFlow case. Selections bit for bit; sums within one unit in the last place of the exact value
+or as close
 to it as TensorFlow's. Where TensorFlow is wrong or contradicts itself, our rule is asserted instead, by name."""
 
-import golden
 import numpy as np
 import poolgrad as pg
 import pytest
+
+import golden
 from expected import expected
 from judge import assert_outcomes, assert_same_bits, error_of
 from reference import Refused

@@ -9,7 +9,12 @@ import poolgrad
 
 def imported_by(statement):
     """Names of the top-level packages that one statement brings into a fresh interpreter."""
-    source = f"import sys, json; before = set(sys.modules); {statement}; print(json.dumps(sorted(set(sys.modules) - before)))"
+    source = f"""
+import sys, json
+before = set(sys.modules)
+{statement}
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=120, check=True)
     assert not done.stderr
     return {name.partition(".")[0] for name in json.loads(done.stdout)}
@@ -20,7 +25,11 @@ def test_only_numpy_and_the_standard_library():
     # NumPy itself may bring in its own helpers; whatever they are, poolgrad adds nothing to them.
     foreign -= imported_by("import numpy")
     # Files that an editable installation puts in the way of the import.
-    foreign = {name for name in foreign if not name.startswith(("_editable", "__editable", "_poolgrad_editable", "_scikit_build", "_virtualenv"))}
+    foreign = {
+        name
+        for name in foreign
+        if not name.startswith(("_editable", "__editable", "_poolgrad_editable", "_scikit_build", "_virtualenv"))
+    }
     assert not foreign
 
 
@@ -31,13 +40,27 @@ def test_heavy_libraries_stay_asleep():
 
 def test_no_thread_is_started_by_the_import():
     """Threads begin with the first large call: an import must not make a later fork unsafe."""
-    source = "import numpy, threading, os; n = len(os.listdir('/proc/self/task')); import poolgrad; print(len(os.listdir('/proc/self/task')) - n)"
+    source = """
+import os, numpy
+before = len(os.listdir("/proc/self/task"))
+import poolgrad
+print(len(os.listdir("/proc/self/task")) - before)
+"""
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "0"
 
 
 def test_the_public_names():
-    for name in ("raw_ops", "policy", "errors", "windows", "set_num_threads", "get_num_threads", "max_pool", "avg_pool"):
+    for name in (
+        "raw_ops",
+        "policy",
+        "errors",
+        "windows",
+        "set_num_threads",
+        "get_num_threads",
+        "max_pool",
+        "avg_pool",
+    ):
         assert hasattr(poolgrad, name), name
     assert isinstance(poolgrad.__version__, str)
 

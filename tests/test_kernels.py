@@ -1,4 +1,5 @@
-"""The kernels against the reference, over the sizes where vector code goes wrong: one less, exact and one more than a vector.
+"""The kernels against the reference, over the sizes where vector code goes wrong: one less, exact and one more than
+a vector.
 
 Values are small integers, so sums are exact in every type and selections are full of ties.
 """
@@ -6,11 +7,12 @@ Values are small integers, so sums are exact in every type and selections are fu
 import numpy as np
 import poolgrad.backends
 import pytest
+from poolgrad import windows as pw
+from poolgrad.windows import Pool
+
 import reference as ref
 from generate import DTYPES, FLOATS, array_of, dtype_of, sequence, with_specials
 from judge import assert_same_bits, assert_sum
-from poolgrad import windows as pw
-from poolgrad.windows import Pool
 
 EDGES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 backend = poolgrad.backends.of(np.zeros(0))
@@ -68,7 +70,9 @@ def check_all_maps(rng, shape, layout, pairs, dtype, specials=False, ties_too=Tr
         choice = backend.choose(pool, x, nan)
         assert choice.dtype == pool.choice_dtype and choice.shape == tuple(pool.out_shape) == y.shape, note
         flat = np.arange(int(np.prod(shape))).reshape(shape)
-        assert_same_bits(positions(pool, axes, choice, shape), ref.take(flat, won, windows, axes), f"choose {nan} {note}")
+        assert_same_bits(
+            positions(pool, axes, choice, shape), ref.take(flat, won, windows, axes), f"choose {nan} {note}"
+        )
         assert_same_bits(backend.maximum(pool, x, nan), y, f"maximum {nan} {note}")
         both = backend.maximum_and_choice(pool, x, nan)
         assert_same_bits(both[0], y, f"maximum_and_choice {nan} {note}")
@@ -83,16 +87,36 @@ def check_all_maps(rng, shape, layout, pairs, dtype, specials=False, ties_too=Tr
                 winners = ref.choose(x, windows, axes, ties, nan, equal_to)
                 kind = f"{ties} {nan} {'maximum' if equal_to is None else 'equal_to'} {note}"
                 put = ref.put(wide_g, winners, windows, axes, sizes, ties)
-                close(backend.max_put(pool, x, g, ties, nan, equal_to=equal_to), put, ties, f"max_put {kind}", ref.put(np.abs(wide_g), winners, windows, axes, sizes, ties))
+                close(
+                    backend.max_put(pool, x, g, ties, nan, equal_to=equal_to),
+                    put,
+                    ties,
+                    f"max_put {kind}",
+                    ref.put(np.abs(wide_g), winners, windows, axes, sizes, ties),
+                )
                 if ties == "first":
                     taken = ref.take(v, winners, windows, axes)
-                    assert_same_bits(backend.max_take(pool, x, v, ties, nan, equal_to=equal_to), taken, f"max_take {kind}")
+                    assert_same_bits(
+                        backend.max_take(pool, x, v, ties, nan, equal_to=equal_to), taken, f"max_take {kind}"
+                    )
                 else:
                     taken = ref.take(wide_v, winners, windows, axes, ties)
-                    close(backend.max_take(pool, x, v, ties, nan, equal_to=equal_to), taken, ties, f"max_take {kind}", ref.take(np.abs(wide_v), winners, windows, axes, ties))
+                    close(
+                        backend.max_take(pool, x, v, ties, nan, equal_to=equal_to),
+                        taken,
+                        ties,
+                        f"max_take {kind}",
+                        ref.take(np.abs(wide_v), winners, windows, axes, ties),
+                    )
     x = array_of(rng, shape, dtype)
     wide_x = x.astype(np.float64)
-    close(backend.mean(pool, x), ref.mean(wide_x, windows, axes), "mean", f"mean {note}", ref.mean(np.abs(wide_x), windows, axes))
+    close(
+        backend.mean(pool, x),
+        ref.mean(wide_x, windows, axes),
+        "mean",
+        f"mean {note}",
+        ref.mean(np.abs(wide_x), windows, axes),
+    )
     g = array_of(rng, tuple(pool.out_shape), dtype)
     wide_g = g.astype(np.float64)
     spread = ref.spread(wide_g, windows, axes, sizes)
@@ -123,7 +147,9 @@ def close(ours, truth, what, note, scale):
 def test_channels_last(rng, dtype, channels):
     """The channels are what a vector holds."""
     for k, s, padding in ((2, 2, "VALID"), (3, 2, "SAME"), (3, 1, "SAME")):
-        check_all_maps(rng, (2, 5, 4, channels), "NHWC", [axis(5, k, s, padding), axis(4, k, s, padding)], dtype, ties_too=k != 2)
+        check_all_maps(
+            rng, (2, 5, 4, channels), "NHWC", [axis(5, k, s, padding), axis(4, k, s, padding)], dtype, ties_too=k != 2
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -131,7 +157,9 @@ def test_channels_last(rng, dtype, channels):
 def test_channels_first(rng, dtype, width):
     """The width is what a vector runs along."""
     for k, s, padding in ((2, 2, "SAME"), (3, 2, "SAME"), (3, 1, "SAME")):
-        check_all_maps(rng, (1, 2, 4, width), "NCHW", [axis(4, k, s, padding), axis(width, k, s, padding)], dtype, ties_too=k != 2)
+        check_all_maps(
+            rng, (1, 2, 4, width), "NCHW", [axis(4, k, s, padding), axis(width, k, s, padding)], dtype, ties_too=k != 2
+        )
 
 
 @pytest.mark.parametrize("layout", ["NWC", "NCW"])
@@ -157,13 +185,21 @@ def test_nan_and_infinities(rng, layout, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "uint8"])
-@pytest.mark.parametrize("layout", ["W", "WC", "CW", "HW", "HWC", "CHW", "NHW", "NDHWC", "NCDHW", "ZYX", "NABCDE"[:1] + "WXYZC", "NCWXYZ"])
+@pytest.mark.parametrize(
+    "layout", ["W", "WC", "CW", "HW", "HWC", "CHW", "NHW", "NDHWC", "NCDHW", "ZYX", "NWXYZC", "NCWXYZ"]
+)
 def test_any_rank_and_layout(rng, layout, dtype):
     """One to four spatial axes, with or without batch and channels, in either order."""
-    lengths = {letter: n for letter, n in zip("WHDZYXAB", (7, 5, 4, 5, 4, 6, 3, 3))} | {"N": 2, "C": 3}
+    lengths = dict(zip("WHDZYX", (7, 5, 4, 4, 3, 5))) | {"N": 2, "C": 3}
     shape = tuple(lengths[letter] for letter in layout)
     spatial = [n for letter, n in zip(layout, shape) if letter not in "NC"]
-    for k, s, padding, d in ((2, 2, "VALID", 1), (3, 2, "SAME", 1), (3, 1, "SAME", 1), (2, 1, "VALID", 2), (1, 2, "SAME", 1)):
+    for k, s, padding, d in (
+        (2, 2, "VALID", 1),
+        (3, 2, "SAME", 1),
+        (3, 1, "SAME", 1),
+        (2, 1, "VALID", 2),
+        (1, 2, "SAME", 1),
+    ):
         check_all_maps(rng, shape, layout, [axis(n, k, s, padding, d) for n in spatial], dtype, ties_too=k == 3)
 
 
@@ -205,7 +241,12 @@ def test_large_square_windows(rng, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_global_pooling(rng, dtype):
     """One window that is the whole input."""
-    for shape, layout in (((2, 9, 11, 17), "NHWC"), ((2, 17, 9, 11), "NCHW"), ((1, 5, 6, 7, 3), "NDHWC"), ((1000,), "W")):
+    for shape, layout in (
+        ((2, 9, 11, 17), "NHWC"),
+        ((2, 17, 9, 11), "NCHW"),
+        ((1, 5, 6, 7, 3), "NDHWC"),
+        ((1000,), "W"),
+    ):
         spatial = [n for letter, n in zip(layout, shape) if letter not in "NC"]
         check_all_maps(rng, shape, layout, [axis(n, n, n) for n in spatial], dtype)
 
@@ -235,7 +276,11 @@ def test_elements_no_window_reads_get_zero():
         g = np.full(pool.out_shape, 5, np.float32)
         x = np.zeros(shape, np.float32)
         unread = np.array([i not in (0, 1, 4, 5, 8, 9) for i in range(11)])
-        for gx in (backend.spread(pool, g), backend.max_put(pool, x, g, "all", "propagate"), backend.put(pool, g, backend.choose(pool, x, "propagate"))):
+        for gx in (
+            backend.spread(pool, g),
+            backend.max_put(pool, x, g, "all", "propagate"),
+            backend.put(pool, g, backend.choose(pool, x, "propagate")),
+        ):
             along = gx[0].T if layout == "NCW" else gx[0]
             assert (along[unread] == 0).all()
 
@@ -260,7 +305,9 @@ def test_integer_gradient_sums_wrap(rng, dtype):
     x, g = array_of(rng, (2, 30, 3), dtype), array_of(rng, (2, 30, 3), dtype, "plain")
     for ties in ("first", "all"):
         won = ref.choose(x, lists, (1,), ties)
-        assert_sum(backend.max_put(pool, x, g, ties, "propagate"), ref.put(ref.exact(g), won, lists, (1,), [30], ties), dtype)
+        assert_sum(
+            backend.max_put(pool, x, g, ties, "propagate"), ref.put(ref.exact(g), won, lists, (1,), [30], ties), dtype
+        )
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -273,14 +320,21 @@ def test_short_floats_are_accumulated_in_float32(rng, dtype):
     peak = np.zeros((1, 600, 1), dtype_of(dtype))
     peak[0, 300] = 1
     g = array_of(rng, (1, 600, 1), dtype, "plain")
-    truth = ref.put(ref.exact(g), ref.choose(peak, [ref.regular(600, 599, 1, "SAME")], (1,)), [ref.regular(600, 599, 1, "SAME")], (1,), [600])
+    truth = ref.put(
+        ref.exact(g),
+        ref.choose(peak, [ref.regular(600, 599, 1, "SAME")], (1,)),
+        [ref.regular(600, 599, 1, "SAME")],
+        (1,),
+        [600],
+    )
     assert_sum(backend.max_put(pool, peak, g, "first", "propagate"), truth, dtype_of(dtype))
 
 
 @pytest.mark.parametrize("scope", ["spatial", "image", "batch"])
 @pytest.mark.parametrize("layout", ["NHWC", "NCHW"])
 def test_choices_and_indices_tell_the_same(rng, layout, scope):
-    """A choice as flat indices (in the spatial block, the image or the whole array), and gradients through those indices."""
+    """A choice as flat indices (in the spatial block, the image or the whole array), and gradients through those
+    indices."""
     shape = (2, 7, 9, 5) if layout == "NHWC" else (2, 5, 7, 9)
     axes = (1, 2) if layout == "NHWC" else (2, 3)
     pool = Pool.of(shape, layout, (pw.regular(7, 3, 2, "SAME"), pw.regular(9, 2, 2, "VALID")))
@@ -306,7 +360,7 @@ def test_choices_and_indices_tell_the_same(rng, layout, scope):
         wrong[1, 2, 1, 3] = bad
         position, value = backend.index_fault(pool, wrong, scope)
         assert value == bad, "the fault names the index"
-        assert np.ravel_multi_index((1, 2, 1, 3), wrong.shape) == position or tuple(np.atleast_1d(position)) == (1, 2, 1, 3)
+        assert tuple(position) == (1, 2, 1, 3), "and where it stands"
 
 
 def test_a_choice_outside_its_window_is_found(rng):
@@ -314,7 +368,12 @@ def test_a_choice_outside_its_window_is_found(rng):
     pool = Pool.of((1, 5, 1), "NWC", (pw.regular(5, 3, 2, "SAME"),))
     good = backend.choose(pool, array_of(rng, (1, 5, 1), "float32"), "propagate")
     assert backend.choice_fault(pool, good) is None
-    for place, code in ((0, 0), (0, 3), (1, 255), (2, 2)):  # the first window's position 0 and the last one's 2 are padding
+    for place, code in (
+        (0, 0),
+        (0, 3),
+        (1, 255),
+        (2, 2),
+    ):  # the first window's position 0 and the last one's 2 are padding
         bad = good.copy()
         bad[0, place, 0] = code
         assert backend.choice_fault(pool, bad) is not None, (place, code)
@@ -344,7 +403,8 @@ def test_results_go_where_they_are_told(rng):
         assert fresh.flags.owndata or fresh.base is not None
 
 
-# Arrays large enough for several threads and tiles ----------------------------------------------------------------------------
+# Arrays large enough for several threads and tiles
+# ----------------------------------------------------------------------------
 
 
 def strided_windows(x, axes, k, s):
@@ -353,10 +413,16 @@ def strided_windows(x, axes, k, s):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "uint8", "int32"])
-@pytest.mark.parametrize("k,s", [(2, 2), (3, 2), (3, 1)])
+@pytest.mark.parametrize(("k", "s"), [(2, 2), (3, 2), (3, 1)])
 @pytest.mark.parametrize(
-    "shape,layout",
-    [((4, 57, 61, 67), "NHWC"), ((3, 33, 57, 61), "NCHW"), ((2, 17, 25, 29, 19), "NDHWC"), ((2, 9, 17, 25, 67), "NCDHW"), ((1000, 1037), "HW")],
+    ("shape", "layout"),
+    [
+        ((4, 57, 61, 67), "NHWC"),
+        ((3, 33, 57, 61), "NCHW"),
+        ((2, 17, 25, 29, 19), "NDHWC"),
+        ((2, 9, 17, 25, 67), "NCDHW"),
+        ((1000, 1037), "HW"),
+    ],
 )
 def test_large_arrays(rng, shape, layout, k, s, dtype):
     """Against plain NumPy: the forward by sliding views, the gradients by scatter with the forward's argmax."""
@@ -378,11 +444,16 @@ def test_large_arrays(rng, shape, layout, k, s, dtype):
     assert_same_bits(backend.take(pool, v, choice), v.ravel()[index])
     assert_same_bits(backend.max_take(pool, x, v, "first", "propagate"), v.ravel()[index])
     if x.dtype.kind != "u" and x.dtype.kind != "i":
-        assert_sum(backend.mean(pool, x), flat.mean(-1, dtype=np.float64), x.dtype, scale=np.abs(flat).mean(-1, dtype=np.float64))
-        share = g.astype(np.float64) / k ** len(axes)
-        spread = np.bincount(where.ravel(), np.repeat(share.ravel(), flat.shape[-1]), x.size).reshape(shape)
-        most = np.bincount(where.ravel(), np.repeat(np.abs(share).ravel(), flat.shape[-1]), x.size).reshape(shape)
-        assert_sum(backend.spread(pool, g), spread, x.dtype, scale=most)
+        assert_sum(
+            backend.mean(pool, x),
+            flat.mean(-1, dtype=np.float64),
+            x.dtype,
+            scale=np.abs(flat).mean(-1, dtype=np.float64),
+        )
+        # Whole numbers are added first and divided once, so that the truth is exact.
+        given = np.repeat(g.ravel().astype(np.float64), flat.shape[-1])
+        spread, most = (np.bincount(where.ravel(), terms, x.size).reshape(shape) for terms in (given, np.abs(given)))
+        assert_sum(backend.spread(pool, g), spread / k ** len(axes), x.dtype, scale=most / k ** len(axes))
     else:
         total = flat.astype(np.int64).sum(-1)
         assert_same_bits(backend.mean(pool, x), (np.sign(total) * (np.abs(total) // k ** len(axes))).astype(x.dtype))

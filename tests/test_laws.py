@@ -1,18 +1,20 @@
 """Laws that hold whatever the numbers: transposes are transposes, layouts permute, threads change nothing.
 
-Data are small whole numbers in float64 where a law is about sums, so that both sides are exact and equality means equality.
+Data are small whole numbers in float64 where a law is about sums, so that both sides are exact and equality means
+equality.
 """
 
 import numpy as np
 import poolgrad as pg
 import poolgrad.backends
 import pytest
-from generate import DTYPES, FLOATS, array_of, with_specials
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge import assert_same_bits
 from poolgrad import windows as pw
 from poolgrad.windows import Pool
+
+from generate import DTYPES, FLOATS, array_of, with_specials
+from judge import assert_same_bits
 
 backend = poolgrad.backends.of(np.zeros(0))
 TIES = ("first", "all", "split")
@@ -46,8 +48,12 @@ def axes(draw, longest=12):
 def pools(draw, most_axes=3):
     windows = draw(st.lists(axes(), min_size=1, max_size=most_axes))
     letters = "DHW"[-len(windows) :]
-    layout = draw(st.sampled_from([letters, f"N{letters}C", f"NC{letters}", f"{letters}C", f"C{letters}", f"N{letters}"]))
-    lengths = {"N": draw(st.integers(1, 3)), "C": draw(st.integers(1, 5))} | {a: w.size for a, w in zip(letters, windows)}
+    layout = draw(
+        st.sampled_from([letters, f"N{letters}C", f"NC{letters}", f"{letters}C", f"C{letters}", f"N{letters}"])
+    )
+    lengths = {"N": draw(st.integers(1, 3)), "C": draw(st.integers(1, 5))} | {
+        a: w.size for a, w in zip(letters, windows)
+    }
     return Pool.of(tuple(lengths[letter] for letter in layout), layout, tuple(windows))
 
 
@@ -157,7 +163,11 @@ def test_translation(rng, k, s, layout):
     moved = np.take(x, range(s, n), along)
     whole = Pool.of(x.shape, layout, (pw.regular(n, k, s, "VALID"),))
     part = Pool.of(moved.shape, layout, (pw.regular(n - s, k, s, "VALID"),))
-    for run in (lambda p, a: backend.maximum(p, a, "propagate"), backend.mean, lambda p, a: backend.choose(p, a, "propagate")):
+    for run in (
+        lambda p, a: backend.maximum(p, a, "propagate"),
+        backend.mean,
+        lambda p, a: backend.choose(p, a, "propagate"),
+    ):
         y, later = run(whole, x), run(part, moved)
         assert_same_bits(later, np.take(y, range(1, y.shape[along]), along))
 
@@ -172,7 +182,13 @@ def test_a_larger_input_never_gives_a_smaller_maximum(pool, rng):
 def test_images_and_channels_do_not_meet(pool, rng):
     """Reversing the outer or the inner part of the array reverses the result."""
     x = array_of(rng, pool.shape, "float32", "plain")
-    axis = 0 if pool.outer > 1 and len(pool.shape) > len(pool.windows) and pool.spatial_shape != pool.shape[: len(pool.windows)] else None
+    axis = (
+        0
+        if pool.outer > 1
+        and len(pool.shape) > len(pool.windows)
+        and pool.spatial_shape != pool.shape[: len(pool.windows)]
+        else None
+    )
     if axis is None:
         return
     for run in (lambda a: backend.maximum(pool, a, "propagate"), lambda a: backend.mean(pool, a)):
@@ -248,7 +264,9 @@ def test_argmax_pair(call, rng, include_batch):
         lambda g: pg.raw_ops.MaxPoolGradWithArgmax(input=x, grad=g, argmax=index, **attrs),
     )(array_of(rng, shape, "float64"), array_of(rng, y.shape, "float64"))
     assert sides[0] == sides[1]
-    assert_same_bits(y, pg.raw_ops.MaxPool(input=x, **{k: v for k, v in attrs.items() if k != "include_batch_in_index"}))
+    assert_same_bits(
+        y, pg.raw_ops.MaxPool(input=x, **{k: v for k, v in attrs.items() if k != "include_batch_in_index"})
+    )
 
 
 @given(st.one_of(calls(), calls(3, 4)), seeds)
@@ -287,7 +305,12 @@ def test_fractional_with_a_whole_ratio_is_plain_pooling(rng, k, dtype, pseudo_ra
     shape = (2, k * int(rng.integers(1, 6)), k * int(rng.integers(1, 6)), 3)
     x = array_of(rng, shape, dtype, "plain")
     plain = {"ksize": [1, k, k, 1], "strides": [1, k, k, 1], "padding": "VALID"}
-    attrs = {"pooling_ratio": [1.0, float(k), float(k), 1.0], "pseudo_random": pseudo_random, "deterministic": True, "seed": 7}
+    attrs = {
+        "pooling_ratio": [1.0, float(k), float(k), 1.0],
+        "pseudo_random": pseudo_random,
+        "deterministic": True,
+        "seed": 7,
+    }
     y = pg.raw_ops.FractionalMaxPool(value=x, **attrs)
     assert_same_bits(y.output, pg.raw_ops.MaxPool(input=x, **plain))
     assert_same_bits(pg.raw_ops.FractionalAvgPool(value=x, **attrs).output, pg.raw_ops.AvgPool(value=x, **plain))
@@ -337,7 +360,10 @@ def test_layouts_permute(call, rng, dtype, ties):
     def both(op, **tensors):
         call = getattr(ops, op)
         a = call(**tensors, **attrs)
-        b = call(**{k: first(t) if isinstance(t, np.ndarray) else [t[0], t[-1], *t[1:-1]] for k, t in tensors.items()}, **firsts)
+        b = call(
+            **{k: first(t) if isinstance(t, np.ndarray) else [t[0], t[-1], *t[1:-1]] for k, t in tensors.items()},
+            **firsts,
+        )
         assert_same_bits(last(b), a, f"{op} {dtype} {ties} {shape} {attrs}")
         return a
 
@@ -364,7 +390,9 @@ def test_argmax_counts_in_the_layout_of_its_array(call, rng, include_batch):
     y1, index1 = pg.raw_ops.MaxPoolWithArgmax(input=first(x), **firsts)
     assert_same_bits(last(y1), y)
     base = 0 if include_batch else (np.arange(shape[0]) * x[0].size).reshape(-1, 1, 1, 1)
-    places = np.ascontiguousarray(np.moveaxis(np.arange(x.size).reshape(shape), -1, 1)).ravel()  # channels-first place -> channels-last
+    places = np.ascontiguousarray(
+        np.moveaxis(np.arange(x.size).reshape(shape), -1, 1)
+    ).ravel()  # channels-first place -> channels-last
     assert_same_bits(places[last(index1) + base], index + base)
     g = array_of(rng, y.shape, "float32", "plain")
     gx = pg.raw_ops.MaxPoolGradWithArgmax(input=x, grad=g, argmax=index, **attrs)
@@ -381,7 +409,9 @@ def test_fractional_layouts_permute(rng, overlapping, dtype):
     x, v = array_of(rng, shape, dtype), array_of(rng, shape, dtype, "plain")
     attrs = {"overlapping": overlapping, "deterministic": True, "seed": 3}
     y, rows, columns = pg.raw_ops.FractionalMaxPool(value=x, pooling_ratio=[1.0, 1.5, 1.3, 1.0], **attrs)
-    y1, rows1, columns1 = pg.raw_ops.FractionalMaxPool(value=first(x), pooling_ratio=[1.0, 1.0, 1.5, 1.3], data_format="NCHW", **attrs)
+    y1, rows1, columns1 = pg.raw_ops.FractionalMaxPool(
+        value=first(x), pooling_ratio=[1.0, 1.0, 1.5, 1.3], data_format="NCHW", **attrs
+    )
     assert_same_bits(rows1, rows)
     assert_same_bits(columns1, columns)
     assert_same_bits(last(y1), y)
@@ -406,7 +436,16 @@ def test_fractional_layouts_permute(rng, overlapping, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int8"])
-@pytest.mark.parametrize("shape,layout", [((3, 61, 67, 33), "NHWC"), ((3, 33, 61, 67), "NCHW"), ((1, 9, 33, 35, 40), "NDHWC"), ((700, 713), "HW"), ((1, 400001, 1), "NWC")])
+@pytest.mark.parametrize(
+    ("shape", "layout"),
+    [
+        ((3, 61, 67, 33), "NHWC"),
+        ((3, 33, 61, 67), "NCHW"),
+        ((1, 9, 33, 35, 40), "NDHWC"),
+        ((700, 713), "HW"),
+        ((1, 400001, 1), "NWC"),
+    ],
+)
 def test_one_thread_equals_many(rng, threads, shape, layout, dtype):
     """The bits do not depend on the number of threads, for sums in random floats as for anything else."""
     sizes = [n for letter, n in zip(layout, shape) if letter not in "NC"]

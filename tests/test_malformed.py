@@ -1,6 +1,8 @@
-"""Whatever the arguments: a result or one of our errors, naming the operator and the argument. Never a crash, a hang or garbage.
+"""Whatever the arguments: a result or one of our errors, naming the operator and the argument. Never a crash, a
+hang or garbage.
 
-Every case runs in a process of its own under a memory limit and a time-out (tests/forkserver.py); the corpus is tests/malformed.py.
+Every case runs in a process of its own under a memory limit and a time-out (tests/forkserver.py); the corpus is
+tests/malformed.py.
 """
 
 import json
@@ -9,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from malformed import CORPUS
 
 

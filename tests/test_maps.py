@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
-from generate import array_of
-from judge import assert_same_bits
 from poolgrad import maps
 from poolgrad.errors import InvalidArgument, InvalidType
 from poolgrad.windows import Pool, regular
+
+from generate import array_of
+from judge import assert_same_bits
 
 POOL = Pool.of((6,), "X", [regular(6, 3, 2, "SAME")])  # windows [0 1 2] [2 3 4] [4 5]
 X = np.array([3, 1, 4, 1, 5, 9], np.float32)
@@ -71,13 +72,26 @@ def test_a_choice_beyond_the_window_is_refused(code):
         maps.take(POOL, X, padding)
 
 
-@pytest.mark.parametrize("wrong", [None, "a", np.zeros(2, np.uint8), np.zeros((3, 1), np.uint8), np.zeros(3, np.int64), np.zeros(3, np.float32), np.zeros(3, object)])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        None,
+        "a",
+        np.zeros(2, np.uint8),
+        np.zeros((3, 1), np.uint8),
+        np.zeros(3, np.int64),
+        np.zeros(3, np.float32),
+        np.zeros(3, object),
+    ],
+)
 def test_a_choice_of_the_wrong_kind_is_refused(wrong):
     with pytest.raises((InvalidArgument, InvalidType)):
         maps.take(POOL, X, wrong)
 
 
-@pytest.mark.parametrize("wrong", [None, "a", X[:5], X.reshape(2, 3), X.astype(complex), X.astype(object), X.astype(bool), 1.0])
+@pytest.mark.parametrize(
+    "wrong", [None, "a", X[:5], X.reshape(2, 3), X.astype(complex), X.astype(object), X.astype(bool), 1.0]
+)
 def test_data_of_the_wrong_kind_are_refused(wrong):
     for call in (maps.choose, maps.mean):
         with pytest.raises((InvalidArgument, InvalidType)):

@@ -44,7 +44,14 @@ def test_ties():
 def test_ties_in_three_dimensions():
     """TensorFlow's eager 3-D gradient is ties="all"; ours is the same first element as in two dimensions."""
     x = np.ones((1, 2, 2, 2, 1), np.float32)
-    a = {"orig_input": x, "orig_output": x[:, :1, :1, :1], "grad": 5 * x[:, :1, :1, :1], "ksize": [1, 2, 2, 2, 1], "strides": [1, 2, 2, 2, 1], "padding": "VALID"}
+    a = {
+        "orig_input": x,
+        "orig_output": x[:, :1, :1, :1],
+        "grad": 5 * x[:, :1, :1, :1],
+        "ksize": [1, 2, 2, 2, 1],
+        "strides": [1, 2, 2, 2, 1],
+        "padding": "VALID",
+    }
     assert pg.raw_ops.MaxPool3DGrad(**a).ravel().tolist() == [5, 0, 0, 0, 0, 0, 0, 0]
     with pg.policy(ties="all"):
         assert pg.raw_ops.MaxPool3DGrad(**a).ravel().tolist() == [5] * 8
@@ -106,7 +113,9 @@ def test_a_block_ends_with_an_exception_too():
     assert current() == ("first", "propagate")
 
 
-@pytest.mark.parametrize("wrong", [{"ties": "last"}, {"ties": "FIRST"}, {"nan": "keep"}, {"ties": 1}, {"nan": True}, {"ties": ["all"]}])
+@pytest.mark.parametrize(
+    "wrong", [{"ties": "last"}, {"ties": "FIRST"}, {"nan": "keep"}, {"ties": 1}, {"nan": True}, {"ties": ["all"]}]
+)
 def test_unknown_policies_are_refused(wrong):
     with pytest.raises((pg.errors.InvalidArgument, pg.errors.InvalidType), match="|".join(wrong)), pg.policy(**wrong):
         pass

@@ -8,6 +8,7 @@ import ml_dtypes
 import numpy as np
 import poolgrad as pg
 import pytest
+
 from expected import expected
 from generate import DTYPES, array_of, pooling, sequence
 from judge import assert_outcomes, assert_same_bits
@@ -16,8 +17,8 @@ from malformed import GOOD
 OPERATORS = [
     "MaxPool", "MaxPoolV2", "MaxPoolGrad", "MaxPoolGradV2", "MaxPoolGradGrad", "MaxPoolGradGradV2", "MaxPoolWithArgmax",
     "MaxPoolGradWithArgmax", "MaxPoolGradGradWithArgmax", "AvgPool", "AvgPoolGrad", "MaxPool3D", "MaxPool3DGrad",
-    "MaxPool3DGradGrad", "AvgPool3D", "AvgPool3DGrad", "FractionalMaxPool", "FractionalMaxPoolGrad", "FractionalAvgPool",
-    "FractionalAvgPoolGrad",
+    "MaxPool3DGradGrad", "AvgPool3D", "AvgPool3DGrad", "FractionalMaxPool", "FractionalMaxPoolGrad",
+    "FractionalAvgPool", "FractionalAvgPoolGrad",
 ]  # fmt: skip
 OURS = ["FractionalMaxPoolGradGrad", "FractionalAvgPoolGradGrad"]
 HAVE_PADDING = [op for op in OPERATORS if "Fractional" not in op]
@@ -39,7 +40,8 @@ def tf():
 
 @pytest.mark.parametrize("op", OPERATORS)
 def test_signature_is_tensorflows(tf, op):
-    """The same names in the same order with the same defaults; ours come after, have defaults, and stand before `name`."""
+    """The same names in the same order with the same defaults; ours come after, have defaults, and stand before
+    `name`."""
     theirs = inspect.signature(getattr(tf.raw_ops, op)).parameters
     ours = parameters(op)
     extra = [name for name in ours if name not in theirs]
@@ -88,7 +90,12 @@ def test_the_operators_of_our_own():
     assert list(parameters("FractionalMaxPoolGradGrad"))[:6] == [
         "orig_input", "orig_output", "grad", "row_pooling_sequence", "col_pooling_sequence", "overlapping",
     ]  # fmt: skip
-    assert list(parameters("FractionalAvgPoolGradGrad"))[:4] == ["grad", "row_pooling_sequence", "col_pooling_sequence", "overlapping"]
+    assert list(parameters("FractionalAvgPoolGradGrad"))[:4] == [
+        "grad",
+        "row_pooling_sequence",
+        "col_pooling_sequence",
+        "overlapping",
+    ]
 
 
 @pytest.mark.parametrize("op", OPERATORS + OURS)
@@ -117,7 +124,11 @@ def test_several_outputs_are_a_named_tuple(tf):
     x = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
     pool = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
     cells = {"pooling_ratio": [1.0, 2.0, 2.0, 1.0], "deterministic": True, "seed": 1}
-    for op, a in (("MaxPoolWithArgmax", {"input": x, **pool}), ("FractionalMaxPool", {"value": x, **cells}), ("FractionalAvgPool", {"value": x, **cells})):
+    for op, a in (
+        ("MaxPoolWithArgmax", {"input": x, **pool}),
+        ("FractionalMaxPool", {"value": x, **cells}),
+        ("FractionalAvgPool", {"value": x, **cells}),
+    ):
         ours, theirs = getattr(pg.raw_ops, op)(**a), getattr(tf.raw_ops, op)(**a)
         assert isinstance(ours, tuple) and ours._fields == theirs._fields
         for field, value in zip(ours._fields, ours):
@@ -150,14 +161,19 @@ def test_every_type_on_every_operator(rng, op, dtype):
     for name in a:
         if name in ("grad", "out_backprop"):
             a[name] = array_of(rng, a[name].shape, dtype, "ties")
-    plain = {k: v.ravel().tolist() if k in ("ksize", "strides") and isinstance(v, np.ndarray) else v for k, v in a.items()}
+    plain = {
+        k: v.ravel().tolist() if k in ("ksize", "strides") and isinstance(v, np.ndarray) else v for k, v in a.items()
+    }
     if "orig_output" in a:
         forward = "FractionalMaxPool" if "Fractional" in op else "MaxPool"
         a["orig_output"] = plain["orig_output"] = expected(forward, {**plain, "input": x, "value": x})[0].value
     if op in ("FractionalMaxPool", "FractionalAvgPool"):
         a |= {"deterministic": True, "seed": 9}
         result = getattr(pg.raw_ops, op)(**a)
-        plain |= {"row_pooling_sequence": result.row_pooling_sequence, "col_pooling_sequence": result.col_pooling_sequence}
+        plain |= {
+            "row_pooling_sequence": result.row_pooling_sequence,
+            "col_pooling_sequence": result.col_pooling_sequence,
+        }
     result = getattr(pg.raw_ops, op)(**a)
     assert_outcomes(result, expected(op, plain), f"{op} {dtype}")
 
@@ -209,7 +225,20 @@ def test_python_lists_are_arrays():
 # Beyond TensorFlow ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("op", ["AvgPool", "AvgPoolGrad", "MaxPoolV2", "MaxPoolGradV2", "MaxPoolGradGrad", "MaxPoolGradGradV2", "MaxPoolWithArgmax", "MaxPoolGradWithArgmax", "MaxPoolGradGradWithArgmax"])
+@pytest.mark.parametrize(
+    "op",
+    [
+        "AvgPool",
+        "AvgPoolGrad",
+        "MaxPoolV2",
+        "MaxPoolGradV2",
+        "MaxPoolGradGrad",
+        "MaxPoolGradGradV2",
+        "MaxPoolWithArgmax",
+        "MaxPoolGradWithArgmax",
+        "MaxPoolGradGradWithArgmax",
+    ],
+)
 def test_explicit_padding_in_two_dimensions(rng, op):
     for _ in range(10):
         shape, attrs = pooling(rng, 2, paddings=("EXPLICIT",))
@@ -225,7 +254,9 @@ def test_explicit_padding_in_two_dimensions(rng, op):
             "MaxPoolGradWithArgmax": {"input": x, "grad": g, "argmax": index},
             "MaxPoolGradGradWithArgmax": {"input": x, "grad": v, "argmax": index},
         }.get(op, {"orig_input": x, "orig_output": y, "grad": v if "GradGrad" in op else g})
-        assert_outcomes(getattr(pg.raw_ops, op)(**tensors, **attrs), expected(op, {**tensors, **attrs}), f"{op} {shape} {attrs}")
+        assert_outcomes(
+            getattr(pg.raw_ops, op)(**tensors, **attrs), expected(op, {**tensors, **attrs}), f"{op} {shape} {attrs}"
+        )
 
 
 @pytest.mark.parametrize("op", ["MaxPool3D", "MaxPool3DGrad", "MaxPool3DGradGrad", "AvgPool3D", "AvgPool3DGrad"])
@@ -236,14 +267,17 @@ def test_explicit_padding_in_three_dimensions(rng, op):
         y = expected("MaxPool3D", {"input": x, **attrs})[0].value
         g, v = array_of(rng, y.shape, "float64"), array_of(rng, shape, "float64")
         tensors = {
-            "MaxPool3D": {"input": x}, "AvgPool3D": {"input": x}, "AvgPool3DGrad": {"orig_input_shape": np.array(shape), "grad": g},
+            "MaxPool3D": {"input": x}, "AvgPool3D": {"input": x},
+            "AvgPool3DGrad": {"orig_input_shape": np.array(shape), "grad": g},
         }.get(op, {"orig_input": x, "orig_output": y, "grad": v if "GradGrad" in op else g})  # fmt: skip
-        assert_outcomes(getattr(pg.raw_ops, op)(**tensors, **attrs), expected(op, {**tensors, **attrs}), f"{op} {shape} {attrs}")
+        assert_outcomes(
+            getattr(pg.raw_ops, op)(**tensors, **attrs), expected(op, {**tensors, **attrs}), f"{op} {shape} {attrs}"
+        )
 
 
 @pytest.mark.parametrize("version", ["", "V2"])
 @pytest.mark.parametrize("form", ["NHWC", "NCHW"])
-@pytest.mark.parametrize("c,k", [(4, 2), (6, 3), (16, 16), (34, 2), (66, 33)])
+@pytest.mark.parametrize(("c", "k"), [(4, 2), (6, 3), (16, 16), (34, 2), (66, 33)])
 def test_depthwise_pooling_and_its_derivatives(rng, c, k, form, version):
     """A window over k neighbouring channels; TensorFlow has no gradient for it."""
     shape, ksize = ((2, 3, 5, c), [1, 1, 1, k]) if form == "NHWC" else ((2, c, 3, 5), [1, k, 1, 1])
@@ -261,8 +295,13 @@ def test_depthwise_pooling_and_its_derivatives(rng, c, k, form, version):
 def test_depthwise_rules():
     """The channel window divides the channels, equals its stride, and does not mix with a spatial one."""
     x = np.zeros((1, 2, 2, 6), np.float32)
-    for ksize, strides in (([1, 1, 1, 4], [1, 1, 1, 4]), ([1, 1, 1, 3], [1, 1, 1, 1]), ([1, 2, 1, 3], [1, 1, 1, 3]), ([1, 1, 1, 7], [1, 1, 1, 7])):
-        with pytest.raises(pg.errors.InvalidArgument, match="MaxPool.*(ksize|strides)"):
+    for ksize, strides in (
+        ([1, 1, 1, 4], [1, 1, 1, 4]),
+        ([1, 1, 1, 3], [1, 1, 1, 1]),
+        ([1, 2, 1, 3], [1, 1, 1, 3]),
+        ([1, 1, 1, 7], [1, 1, 1, 7]),
+    ):
+        with pytest.raises(pg.errors.InvalidArgument, match=r"MaxPool.*(ksize|strides)"):
             pg.raw_ops.MaxPool(input=x, ksize=ksize, strides=strides, padding="VALID")
     for op, name in (("AvgPool", "value"), ("MaxPoolWithArgmax", "input")):
         with pytest.raises(pg.errors.InvalidArgument, match=f"{op}.*ksize"):
@@ -273,19 +312,30 @@ def test_second_derivatives_that_tensorflow_lacks(rng):
     """FractionalMaxPoolGradGrad and FractionalAvgPoolGradGrad, by the reference."""
     for overlapping in (False, True):
         x, v = array_of(rng, (2, 9, 7, 3), "float64"), array_of(rng, (2, 9, 7, 3), "float64", "plain")
-        cells = {"row_pooling_sequence": sequence(rng, 9), "col_pooling_sequence": sequence(rng, 7), "overlapping": overlapping}
+        cells = {
+            "row_pooling_sequence": sequence(rng, 9),
+            "col_pooling_sequence": sequence(rng, 7),
+            "overlapping": overlapping,
+        }
         y = expected("FractionalMaxPool", {"value": x, **cells})[0].value
         for ties in ("first", "all", "split"):
             a = {"orig_input": x, "orig_output": y, "grad": v, **cells}
             with pg.policy(ties=ties):
-                assert_outcomes(pg.raw_ops.FractionalMaxPoolGradGrad(**a), expected("FractionalMaxPoolGradGrad", a, ties), ties)
-        assert_outcomes(pg.raw_ops.FractionalAvgPoolGradGrad(grad=v, **cells), expected("FractionalAvgPoolGradGrad", {"grad": v, **cells}))
+                assert_outcomes(
+                    pg.raw_ops.FractionalMaxPoolGradGrad(**a), expected("FractionalMaxPoolGradGrad", a, ties), ties
+                )
+        assert_outcomes(
+            pg.raw_ops.FractionalAvgPoolGradGrad(grad=v, **cells),
+            expected("FractionalAvgPoolGradGrad", {"grad": v, **cells}),
+        )
 
 
 # Empty tensors --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shape,out", [((0, 4, 4, 2), (0, 2, 2, 2)), ((2, 0, 4, 2), (2, 0, 2, 2)), ((2, 4, 4, 0), (2, 2, 2, 0))])
+@pytest.mark.parametrize(
+    ("shape", "out"), [((0, 4, 4, 2), (0, 2, 2, 2)), ((2, 0, 4, 2), (2, 0, 2, 2)), ((2, 4, 4, 0), (2, 2, 2, 0))]
+)
 def test_empty_inputs_have_empty_results(shape, out):
     x, y = np.zeros(shape, np.float32), np.zeros(out, np.float32)
     pool = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}
@@ -309,7 +359,8 @@ def test_empty_inputs_have_empty_results(shape, out):
 
 
 def test_an_empty_forward_has_a_zero_gradient():
-    """Window 3 on length 2 with stride 1: no window fits, and nothing gets a gradient (TensorFlow returns raw memory here)."""
+    """Window 3 on length 2 with stride 1: no window fits, and nothing gets a gradient (TensorFlow returns raw
+    memory here)."""
     x, none = np.ones((1, 2, 2, 1), np.float32), np.zeros((1, 0, 0, 1), np.float32)
     pool = {"ksize": [1, 3, 3, 1], "strides": [1, 1, 1, 1], "padding": "VALID"}
     assert pg.raw_ops.MaxPool(input=x, **pool).shape == (1, 0, 0, 1)
@@ -374,12 +425,67 @@ def test_attributes_equal_in_python_but_not_in_kind():
     """True == 1 == 1.0 in Python: a remembered plan for one must not answer for the others."""
     x = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
     pg.raw_ops.MaxPool(input=x, ksize=[1, 1, 2, 1], strides=[1, 1, 2, 1], padding="VALID")
-    with pytest.raises(pg.errors.InvalidType, match="MaxPool.*ksize"):
+    with pytest.raises(pg.errors.InvalidType, match=r"MaxPool.*ksize"):
         pg.raw_ops.MaxPool(input=x, ksize=[1, 1.0, 2, 1], strides=[1, 1, 2, 1], padding="VALID")
 
 
+def test_attributes_equal_in_bytes_but_not_in_kind():
+    """The same 16 bytes are four int32, two int64, or four float32: only the first is a ksize, whatever was asked
+    before."""
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    ksize, strides = np.array([1, 2, 2, 1], np.int32), np.array([1, 2, 2, 1], np.int32)
+    for op in ("MaxPool", "MaxPoolV2"):
+        call = getattr(pg.raw_ops, op)
+        for _ in range(2):
+            assert call(input=x, ksize=ksize, strides=strides, padding="VALID").shape == (1, 2, 2, 1)
+        for wrong in (ksize.view(np.int64), ksize.view(np.float32), ksize.tobytes(), ksize.astype(object)[:2]):
+            with pytest.raises(pg.errors.PoolgradError, match=f"{op}.*ksize"):
+                call(input=x, ksize=wrong, strides=strides, padding="VALID")
+    with pytest.raises(pg.errors.PoolgradError, match=r"MaxPool.*ksize"):
+        pg.raw_ops.MaxPool(input=x, ksize=ksize.reshape(2, 2), strides=strides, padding="VALID")
+
+
+def test_sequences_equal_in_bytes_but_not_in_shape():
+    x, edges = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1), np.array([0, 2, 4])
+    for _ in range(2):
+        pg.raw_ops.FractionalAvgPoolGradGrad(grad=x, row_pooling_sequence=edges, col_pooling_sequence=edges)
+    for wrong in (edges[None], edges[:, None], edges.view(np.float64), edges.view(np.int32)):
+        with pytest.raises(pg.errors.PoolgradError, match=r"FractionalAvgPoolGradGrad.*row_pooling_sequence"):
+            pg.raw_ops.FractionalAvgPoolGradGrad(grad=x, row_pooling_sequence=wrong, col_pooling_sequence=edges)
+
+
+def test_byte_order_is_part_of_what_is_remembered():
+    """A swapped array after a native one of the same shape, and the other way round."""
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 4, 1)
+    pool = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
+    wanted = pg.raw_ops.MaxPool(input=x, **pool)
+    for _ in range(2):
+        assert_same_bits(pg.raw_ops.MaxPool(input=x.astype(">f4"), **pool), wanted)
+        assert_same_bits(pg.raw_ops.MaxPool(input=x, **pool), wanted)
+
+
+def test_strided_after_contiguous():
+    """A remembered plan for a contiguous array meets a view of the same shape and dtype."""
+    x = np.random.default_rng(0).normal(size=(2, 4, 4, 3)).astype(np.float32)
+    pool = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "VALID"}
+    wanted = pg.raw_ops.MaxPool(input=x, **pool)
+    big = np.zeros((2, 8, 8, 3), np.float32)
+    big[:, ::2, ::2] = x
+    for view in (
+        big[:, ::2, ::2],
+        x[::-1].copy()[::-1],
+        np.asfortranarray(x),
+        np.moveaxis(np.moveaxis(x, 3, 1).copy(), 1, 3),
+    ):
+        assert_same_bits(pg.raw_ops.MaxPool(input=view, **pool), wanted)
+        gx = pg.raw_ops.MaxPoolGrad(orig_input=view, orig_output=wanted, grad=wanted, **pool)
+        assert_same_bits(gx, pg.raw_ops.MaxPoolGrad(orig_input=x, orig_output=wanted, grad=wanted, **pool))
+
+
 def test_bfloat16_is_the_ml_dtypes_one():
-    y = pg.raw_ops.MaxPool(input=np.ones((1, 2, 2, 1), ml_dtypes.bfloat16), ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID")
+    y = pg.raw_ops.MaxPool(
+        input=np.ones((1, 2, 2, 1), ml_dtypes.bfloat16), ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID"
+    )
     assert y.dtype == ml_dtypes.bfloat16 and float(y.item()) == 1.0
 
 
@@ -387,7 +493,8 @@ def test_bfloat16_is_the_ml_dtypes_one():
 
 
 def test_the_role_of_orig_output():
-    """MaxPoolGrad reads only its shape; MaxPool3DGrad and every GradGrad choose the first element equal to it; none means zero."""
+    """MaxPoolGrad reads only its shape; MaxPool3DGrad and every GradGrad choose the first element equal to it; none
+    means zero."""
     x = np.array([1, 5, 3, 3], np.float32)
     x2, x3 = x.reshape(1, 4, 1, 1), x.reshape(1, 4, 1, 1, 1)
     p2 = {"ksize": [1, 4, 1, 1], "strides": [1, 4, 1, 1], "padding": "VALID"}
@@ -396,11 +503,23 @@ def test_the_role_of_orig_output():
         y2, g2 = np.full((1, 1, 1, 1), value, np.float32), np.full((1, 1, 1, 1), 7, np.float32)
         picked = [7.0 if i == chosen else 0.0 for i in range(4)]
         assert pg.raw_ops.MaxPoolGrad(orig_input=x2, orig_output=y2, grad=g2, **p2).ravel().tolist() == [0, 7, 0, 0]
-        assert pg.raw_ops.MaxPool3DGrad(orig_input=x3, orig_output=y2[..., None], grad=g2[..., None], **p3).ravel().tolist() == picked
+        assert (
+            pg.raw_ops.MaxPool3DGrad(orig_input=x3, orig_output=y2[..., None], grad=g2[..., None], **p3)
+            .ravel()
+            .tolist()
+            == picked
+        )
         want = 0 if chosen is None else [10, 20, 30, 40][chosen]
         v = np.array([10, 20, 30, 40], np.float32)
-        assert pg.raw_ops.MaxPoolGradGrad(orig_input=x2, orig_output=y2, grad=v.reshape(1, 4, 1, 1), **p2).item() == want
-        assert pg.raw_ops.MaxPool3DGradGrad(orig_input=x3, orig_output=y2[..., None], grad=v.reshape(1, 4, 1, 1, 1), **p3).item() == want
+        assert (
+            pg.raw_ops.MaxPoolGradGrad(orig_input=x2, orig_output=y2, grad=v.reshape(1, 4, 1, 1), **p2).item() == want
+        )
+        assert (
+            pg.raw_ops.MaxPool3DGradGrad(
+                orig_input=x3, orig_output=y2[..., None], grad=v.reshape(1, 4, 1, 1, 1), **p3
+            ).item()
+            == want
+        )
 
 
 def test_nan_equals_nan_and_zero_equals_minus_zero():
@@ -412,5 +531,7 @@ def test_nan_equals_nan_and_zero_equals_minus_zero():
         assert pg.raw_ops.MaxPoolGradGrad(orig_input=x, orig_output=y, grad=v, **p).item() == want
     y = np.full((1, 1, 1, 1), np.nan, np.float32)
     cells = {"row_pooling_sequence": [0, 4], "col_pooling_sequence": [0, 1]}
-    gx = pg.raw_ops.FractionalMaxPoolGrad(orig_input=x, orig_output=y, out_backprop=np.full((1, 1, 1, 1), 6, np.float32), **cells)
+    gx = pg.raw_ops.FractionalMaxPoolGrad(
+        orig_input=x, orig_output=y, out_backprop=np.full((1, 1, 1, 1), 6, np.float32), **cells
+    )
     assert gx.ravel().tolist() == [0, 6, 0, 0], "a NaN maximum is the recomputed one: not an error as in TensorFlow"

@@ -1,18 +1,20 @@
 """Fractional pooling sequences: TensorFlow's for the same seeds, and sound whatever the seeds."""
 
 import numpy as np
-import philox
 import poolgrad as pg
 import pytest
-from generate import array_of
-from judge import assert_same_bits
 from poolgrad import sequences
 from poolgrad.errors import InvalidArgument, InvalidType
+
+import philox
+from generate import array_of
+from judge import assert_same_bits
 
 
 @pytest.mark.parametrize("pseudo_random", [False, True])
 def test_sequences_follow_their_description(rng, pseudo_random):
-    """Against Philox and the two cutting rules in plain Python (tests/philox.py); TensorFlow itself judges in test_tensorflow."""
+    """Against Philox and the two cutting rules in plain Python (tests/philox.py); TensorFlow itself judges in
+    test_tensorflow."""
     for _ in range(300):
         sizes = rng.integers(1, 300, 2).tolist()
         ratios = [float(rng.uniform(1, n)) for n in sizes]
@@ -29,7 +31,9 @@ def test_sequences_are_sound(rng, pseudo_random):
     """Start at 0, end at n, every step n // out or one more."""
     for _ in range(300):
         n = int(rng.integers(1, 500))
-        edges = sequences.fractional(n, float(rng.uniform(1, n)), pseudo_random=pseudo_random, seed=int(rng.integers(1 << 62)))
+        edges = sequences.fractional(
+            n, float(rng.uniform(1, n)), pseudo_random=pseudo_random, seed=int(rng.integers(1 << 62))
+        )
         steps, out = np.diff(edges), len(edges) - 1
         assert edges.dtype == np.int64 and edges[0] == 0 and edges[-1] == n
         assert set(steps.tolist()) <= {n // out, n // out + 1}
@@ -39,7 +43,12 @@ def test_known_answers_of_philox():
     """Random123's published vectors for Philox4x32-10 (counter and key all zero, all ones)."""
     assert [hex(w) for w in philox.block(0, 0)] == ["0x6627e8d5", "0xe169c58d", "0xbc57ac4c", "0x9b00dbd8"]
     ones = (1 << 128) - 1
-    assert [hex(w) for w in philox.block(ones, (1 << 64) - 1)] == ["0x408f276d", "0x41c83b0e", "0xa20bc7c6", "0x6d5451fd"]
+    assert [hex(w) for w in philox.block(ones, (1 << 64) - 1)] == [
+        "0x408f276d",
+        "0x41c83b0e",
+        "0xa20bc7c6",
+        "0x6d5451fd",
+    ]
     assert [hex(int(w)) for w in sequences.Philox(0, 0).words(4)] == [hex(w) for w in philox.block(0, 0)]
 
 
@@ -62,7 +71,9 @@ def test_the_same_seeds_give_the_same_sequence():
     wanted = edges(call(**a))
     assert edges(call(**a)) == wanted
     assert edges(call(**a, value=np.ones((3, 40, 30, 5), np.float64))) == wanted
-    averaged = pg.raw_ops.FractionalAvgPool(value=np.zeros((1, 40, 30, 2), np.float32), pooling_ratio=[1.0, 1.7, 2.3, 1.0], **a)
+    averaged = pg.raw_ops.FractionalAvgPool(
+        value=np.zeros((1, 40, 30, 2), np.float32), pooling_ratio=[1.0, 1.7, 2.3, 1.0], **a
+    )
     assert edges(averaged) == wanted
     assert edges(call(**a | {"seed": 13})) != wanted and edges(call(**a | {"seed2": 35})) != wanted
 
@@ -78,7 +89,7 @@ def test_deterministic_without_seeds_draws_once_per_process():
 
 def test_seeds_without_deterministic_are_refused():
     for seed in ("seed", "seed2"):
-        with pytest.raises(InvalidArgument, match="FractionalMaxPool.*(seed|deterministic)"):
+        with pytest.raises(InvalidArgument, match=r"FractionalMaxPool.*(seed|deterministic)"):
             call(**{seed: 1})
 
 
@@ -92,7 +103,22 @@ def test_a_sequence_is_a_value(rng):
     assert pg.windows.fractional(40, r.row_pooling_sequence).count == r.output.shape[1]
 
 
-@pytest.mark.parametrize("n,ratio", [(0, 1.0), (5, 0.5), (5, 6.0), (5, float("nan")), (5, float("inf")), (5, None), (5, "2"), ("5", 2.0), (5.5, 2.0), (-5, 1.0), (5, -1.0)])
+@pytest.mark.parametrize(
+    ("n", "ratio"),
+    [
+        (0, 1.0),
+        (5, 0.5),
+        (5, 6.0),
+        (5, float("nan")),
+        (5, float("inf")),
+        (5, None),
+        (5, "2"),
+        ("5", 2.0),
+        (5.5, 2.0),
+        (-5, 1.0),
+        (5, -1.0),
+    ],
+)
 def test_impossible_arguments_are_refused(n, ratio):
     with pytest.raises((InvalidArgument, InvalidType)):
         sequences.fractional(n, ratio)

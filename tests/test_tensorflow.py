@@ -1,12 +1,14 @@
 """Live TensorFlow 2.21 as the oracle: random geometry, all twenty operators, every type its CPU kernels run.
 
-TensorFlow's known faults are kept out by construction (NaN, ties and close values in three dimensions, the wrong windows of
+TensorFlow's known faults are kept out by construction (NaN, ties and close values in three dimensions, the wrong
+windows of
 AvgPoolGrad, AvgPool3D, MaxPool3D and their gradients): tests/test_golden.py asserts our rule for those.
 """
 
 import numpy as np
 import poolgrad as pg
 import pytest
+
 from expected import expected
 from generate import array_of, pooling
 from judge import assert_outcomes, assert_same_bits
@@ -82,7 +84,11 @@ def test_max_pool_grad(tf, rng, dtype, kind):
         shape, attrs = draw(rng, 2, paddings=("SAME", "VALID", "EXPLICIT"))
         x = array_of(rng, shape, dtype, kind)
         y = pg.raw_ops.MaxPool(input=x, **attrs)
-        compare(tf, "MaxPoolGrad", {"orig_input": x, "orig_output": y, "grad": array_of(rng, y.shape, dtype, "plain"), **attrs})
+        compare(
+            tf,
+            "MaxPoolGrad",
+            {"orig_input": x, "orig_output": y, "grad": array_of(rng, y.shape, dtype, "plain"), **attrs},
+        )
 
 
 @pytest.mark.parametrize("kind", ["ties", "plain"])
@@ -92,9 +98,15 @@ def test_max_pool_grad_grad(tf, rng, dtype, kind):
         shape, attrs = draw(rng, 2)
         x = array_of(rng, shape, dtype, kind)
         y = pg.raw_ops.MaxPool(input=x, **attrs)
-        if rng.random() < 0.3:  # any orig_output of the right shape is legal: the first element equal to it counts, or none
+        if (
+            rng.random() < 0.3
+        ):  # any orig_output of the right shape is legal: the first element equal to it counts, or none
             y = array_of(rng, y.shape, dtype, "ties")
-        compare(tf, "MaxPoolGradGrad", {"orig_input": x, "orig_output": y, "grad": array_of(rng, shape, dtype, "plain"), **attrs})
+        compare(
+            tf,
+            "MaxPoolGradGrad",
+            {"orig_input": x, "orig_output": y, "grad": array_of(rng, shape, dtype, "plain"), **attrs},
+        )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int16"])
@@ -165,7 +177,11 @@ def test_max_pool_3d_grad(tf, rng, dtype):
         shape, attrs = draw(rng, 3, no_overlong_window, largest=4, channels=2)
         x = array_of(rng, shape, dtype, "distinct")
         y = pg.raw_ops.MaxPool3D(input=x, **attrs)
-        compare(tf, "MaxPool3DGrad", {"orig_input": x, "orig_output": y, "grad": array_of(rng, y.shape, dtype, "plain"), **attrs})
+        compare(
+            tf,
+            "MaxPool3DGrad",
+            {"orig_input": x, "orig_output": y, "grad": array_of(rng, y.shape, dtype, "plain"), **attrs},
+        )
 
 
 @pytest.mark.parametrize("kind", ["ties", "plain"])
@@ -175,7 +191,11 @@ def test_max_pool_3d_grad_grad(tf, rng, dtype, kind):
         shape, attrs = draw(rng, 3, largest=5)
         x = array_of(rng, shape, dtype, kind)
         y = pg.raw_ops.MaxPool3D(input=x, **attrs)
-        compare(tf, "MaxPool3DGradGrad", {"orig_input": x, "orig_output": y, "grad": array_of(rng, shape, dtype, "plain"), **attrs})
+        compare(
+            tf,
+            "MaxPool3DGradGrad",
+            {"orig_input": x, "orig_output": y, "grad": array_of(rng, shape, dtype, "plain"), **attrs},
+        )
 
 
 @pytest.mark.parametrize("dtype", THREE_D)
@@ -223,11 +243,19 @@ def test_fractional_max(tf, rng, dtype, kind):
 def test_fractional_avg(tf, rng, dtype):
     for _ in range(ROUNDS):
         shape, attrs = fractional(rng)
-        r = compare(tf, "FractionalAvgPool", {"value": array_of(rng, shape, dtype, "ties" if dtype[0] == "i" else "plain"), **attrs})
+        r = compare(
+            tf,
+            "FractionalAvgPool",
+            {"value": array_of(rng, shape, dtype, "ties" if dtype[0] == "i" else "plain"), **attrs},
+        )
         g = array_of(rng, r.output.shape, dtype, "ties" if dtype[0] == "i" else "plain")
         if dtype[0] == "i":
             g = g * 3600  # every share is whole, so that TensorFlow's float64 quotients are exact too
-        a = {"orig_input_tensor_shape": np.array(shape, np.int64), "out_backprop": g, "overlapping": attrs["overlapping"]}
+        a = {
+            "orig_input_tensor_shape": np.array(shape, np.int64),
+            "out_backprop": g,
+            "overlapping": attrs["overlapping"],
+        }
         a |= {"row_pooling_sequence": r.row_pooling_sequence, "col_pooling_sequence": r.col_pooling_sequence}
         compare(tf, "FractionalAvgPoolGrad", a)
 
@@ -252,13 +280,25 @@ def test_output_length_is_divided_in_float32(tf):
         for ratio in (1.1, 1.3, 1.7, 2.2, 3.3):
             if ratio > n:
                 continue
-            a = {"value": np.zeros((1, n, n, 1), np.float32), "pooling_ratio": [1.0, ratio, ratio, 1.0], "deterministic": True, "seed": 1}
-            assert pg.raw_ops.FractionalAvgPool(**a).output.shape == tuple(tf.raw_ops.FractionalAvgPool(**a).output.shape), (n, ratio)
+            a = {
+                "value": np.zeros((1, n, n, 1), np.float32),
+                "pooling_ratio": [1.0, ratio, ratio, 1.0],
+                "deterministic": True,
+                "seed": 1,
+            }
+            assert pg.raw_ops.FractionalAvgPool(**a).output.shape == tuple(
+                tf.raw_ops.FractionalAvgPool(**a).output.shape
+            ), (n, ratio)
 
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_depthwise(tf, rng, dtype):
     for c, k in ((4, 2), (6, 3), (8, 8), (33, 11)):
-        a = {"input": array_of(rng, (2, 3, 2, c), dtype), "ksize": [1, 1, 1, k], "strides": [1, 1, 1, k], "padding": "VALID"}
+        a = {
+            "input": array_of(rng, (2, 3, 2, c), dtype),
+            "ksize": [1, 1, 1, k],
+            "strides": [1, 1, 1, k],
+            "padding": "VALID",
+        }
         compare(tf, "MaxPool", a)
         compare(tf, "MaxPoolV2", a | {name: np.array(a[name], np.int32) for name in ("ksize", "strides")})

@@ -1,4 +1,5 @@
-"""Threads: processes that fork, programs with threads of their own, and interpreters that end, all with the pool in use."""
+"""Threads: processes that fork, programs with threads of their own, and interpreters that end, all with the pool in
+use."""
 
 import os
 import signal
@@ -10,6 +11,7 @@ import threading
 import numpy as np
 import poolgrad as pg
 import pytest
+
 from judge import assert_same_bits
 
 X = np.random.default_rng(0).normal(size=(4, 64, 64, 64)).astype(np.float32)
@@ -24,7 +26,14 @@ def work():
 def run_python(source, seconds=60, **env):
     """A fresh interpreter; its exit status must be clean."""
     env = {k: v for k, v in os.environ.items() if k != "POOLGRAD_NUM_THREADS"} | env
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(source)], capture_output=True, text=True, timeout=seconds, env=env, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        env=env,
+        check=False,
+    )
     assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-2000:])
     return done.stdout
 

@@ -6,10 +6,11 @@ import pickle
 import numpy as np
 import poolgrad as pg
 import pytest
-import reference as ref
 from poolgrad import windows as pw
 from poolgrad.errors import InvalidArgument, InvalidType
 from poolgrad.windows import Pool
+
+import reference as ref
 
 
 def assert_reads(w, lists):
@@ -37,7 +38,9 @@ def test_regular_windows_read_what_the_definition_says():
 
 
 def test_dilated_windows_read_every_dth_element():
-    for n, k, s, d, padding in itertools.product(range(1, 14), range(1, 5), range(1, 4), range(2, 5), ("VALID", "SAME")):
+    for n, k, s, d, padding in itertools.product(
+        range(1, 14), range(1, 5), range(1, 4), range(2, 5), ("VALID", "SAME")
+    ):
         try:
             lists = ref.regular(n, k, s, padding, d)
         except ref.Refused:  # among them: windows that would lie in the padding entirely
@@ -110,7 +113,24 @@ def test_fractional_cells():
 
 @pytest.mark.parametrize(
     "edges",
-    [[], [0], [5], [1, 5], [0, 4], [0, 6], [0, 3, 3, 5], [0, 4, 2, 5], [-1, 5], [0, 5, 5], [[0, 5]], [0, 2**63], None, "05", [0.0, 2.5, 5.0], [0, None, 5]],
+    [
+        [],
+        [0],
+        [5],
+        [1, 5],
+        [0, 4],
+        [0, 6],
+        [0, 3, 3, 5],
+        [0, 4, 2, 5],
+        [-1, 5],
+        [0, 5, 5],
+        [[0, 5]],
+        [0, 2**63],
+        None,
+        "05",
+        [0.0, 2.5, 5.0],
+        [0, None, 5],
+    ],
 )
 def test_impossible_sequences_are_refused(edges):
     with pytest.raises((InvalidArgument, InvalidType)):
@@ -139,8 +159,10 @@ def test_long_axes_cost_nothing():
 @pytest.mark.parametrize(
     "arguments",
     [
-        (5, 0), (5, -1), (5, 2, 0), (5, 2, -1), (-1, 2), (5, 2.5), (5, None), (5, "2"), (5, 2, 1.5), (5, 2, 1, "same"), (5, 2, 1, "FULL"), (5, 2, 1, None),
-        (5, 2, 1, "VALID", 0), (5, 2, 1, "VALID", -1), (5, 2, 1, "VALID", 1.5), ("5", 2), (5, [2]), (5, 2**64, 1), (2**63, 2),
+        (5, 0), (5, -1), (5, 2, 0), (5, 2, -1), (-1, 2), (5, 2.5), (5, None), (5, "2"), (5, 2, 1.5), (5, 2, 1, "same"),
+        (5, 2, 1, "FULL"), (5, 2, 1, None),
+        (5, 2, 1, "VALID", 0), (5, 2, 1, "VALID", -1), (5, 2, 1, "VALID", 1.5), ("5", 2), (5, [2]), (5, 2**64, 1),
+        (2**63, 2),
     ],
 )  # fmt: skip
 def test_impossible_arguments_are_refused(arguments):
@@ -148,7 +170,7 @@ def test_impossible_arguments_are_refused(arguments):
         pw.regular(*arguments)
 
 
-@pytest.mark.parametrize("before,after", [(3, 0), (0, 3), (-1, 0), (0, -1), (2**63, 0), (0.5, 0), (None, 0)])
+@pytest.mark.parametrize(("before", "after"), [(3, 0), (0, 3), (-1, 0), (0, -1), (2**63, 0), (0.5, 0), (None, 0)])
 def test_padding_stays_below_the_window(before, after):
     with pytest.raises((InvalidArgument, InvalidType)):
         pw.explicit(5, 3, 1, before, after)
@@ -181,7 +203,7 @@ def test_a_sequence_is_copied():
 
 
 @pytest.mark.parametrize(
-    "layout,shape,outer,inner,spatial",
+    ("layout", "shape", "outer", "inner", "spatial"),
     [
         ("NHWC", (2, 6, 8, 3), 2, 3, (6, 8)),
         ("NCHW", (2, 3, 6, 8), 6, 1, (6, 8)),
@@ -205,14 +227,16 @@ def test_a_pool_knows_its_place(layout, shape, outer, inner, spatial):
     assert pool == Pool.of(shape, layout, pool.windows) and hash(pool) == hash(Pool.of(shape, layout, pool.windows))
 
 
-@pytest.mark.parametrize("k,dtype", [(1, np.uint8), (16, np.uint8), (17, np.uint16), (256, np.uint16), (257, np.uint32)])
+@pytest.mark.parametrize(
+    ("k", "dtype"), [(1, np.uint8), (16, np.uint8), (17, np.uint16), (256, np.uint16), (257, np.uint32)]
+)
 def test_a_choice_is_stored_in_the_smallest_type_that_fits(k, dtype):
     pool = Pool.of((k, k), "HW", (pw.regular(k, k),) * 2)
     assert pool.elements == k * k and pool.choice_dtype == dtype
 
 
 @pytest.mark.parametrize(
-    "shape,layout,sizes",
+    ("shape", "layout", "sizes"),
     [
         ((2, 6, 3), "NHWC", (6, 3)),
         ((2, 6, 8, 3), "NHWC", (6,)),

@@ -102,8 +102,8 @@ def _checked_take(on: Any, pool: Pool, rule: Policy, x: Any, y: Any, v: Any) -> 
 
 
 def _expect_maxima(maxima: Any, orig_output: Any) -> None:
-    different = (maxima != orig_output) & ((maxima == maxima) | (orig_output == orig_output))
-    if bool(different.any()):
+    different = maxima != orig_output
+    if different.any() and (different & ((maxima == maxima) | (orig_output == orig_output))).any():  # NaN equals NaN
         raise InvalidArgument("orig_output is not the maximum of every cell of orig_input", argument="orig_output")
 
 

@@ -91,7 +91,7 @@ def flat_integers(name: str, value: object) -> tuple[int, ...]:
 def rank(value: object) -> int:
     """How many dimensions a value has; 0 for what is no array."""
     try:
-        return np.ndim(value)  # type: ignore[arg-type]
+        return operator.index(np.ndim(value))  # type: ignore[arg-type]
     except Exception:  # ragged lists, arrays of other libraries that cannot be read
         return 0
 
@@ -115,8 +115,8 @@ def int64_array(name: str, value: object) -> Int64Array:
     refuse_type(name, value, "an array of integers")
 
 
-def number(name: str, value: object) -> float:
-    """A finite real number as a float."""
+def number(name: str, value: object, finite: bool = True) -> float:
+    """A real number as a float."""
     if isinstance(value, (bool, np.bool_, str, bytes)):
         refuse_type(name, value, "a number")
     try:
@@ -125,7 +125,7 @@ def number(name: str, value: object) -> float:
         refuse(name, value, "a number that a float can hold")
     except Exception:
         refuse_type(name, value, "a number")
-    if not math.isfinite(result):
+    if math.isnan(result) or (finite and math.isinf(result)):
         refuse(name, value, "a finite number")
     return result
 

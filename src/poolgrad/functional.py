@@ -123,10 +123,11 @@ def lp_pool(
     on, x = data("x", x)
     _expect_floating("x", x)
     pool = _regular(x.shape, layout, window, strides, padding, dilation)
+    p = checks.number("p", p, finite=False)
+    if p < 1:
+        checks.refuse("p", p, "at least 1")
     if p == math.inf:
         return on.maximum(pool, np.abs(x), "propagate", out=destination(out, pool.out_shape, x.dtype, x))
-    if checks.number("p", p) < 1:
-        checks.refuse("p", p, "at least 1")
     sums = on.mean(pool, np.abs(x.astype(np.float64)) ** p) * _lengths(pool)
     return _stored(sums ** (1 / p), x, out)
 
@@ -442,6 +443,8 @@ def _fractional(
         first, second = _seeds(seed)
         drawn = sequences_.fractional_axes(sizes, ratios, pseudo_random=pseudo_random, seed=first, seed2=second)
     else:
+        if not isinstance(sequences, list | tuple):
+            checks.refuse_type("sequences", sequences, "a list or tuple of sequences")
         drawn = tuple(checks.int64_array(f"sequences[{i}]", edges) for i, edges in enumerate(sequences))
     if len(drawn) != len(axes):
         checks.refuse("sequences", sequences, f"{len(axes)}, one per spatial axis")

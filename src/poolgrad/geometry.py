@@ -51,7 +51,7 @@ class Grid(NamedTuple):
                 return windows.explicit(n, k, s, self.explicit_paddings[2 * axis], self.explicit_paddings[2 * axis + 1])
             return windows.regular(n, k, s, self.padding)
         except InvalidArgument as error:
-            problem = f"on axis {self.data_format[axis]} {error}"
+            problem = f"ksize {list(self.ksize)}: on axis {self.data_format[axis]}, {error}"
             raise InvalidArgument(problem, argument="ksize", given=self.ksize) from None
 
     def _over_channels(self, x: Tensor, channel: int) -> Pool:

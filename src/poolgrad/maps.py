@@ -66,6 +66,7 @@ def choose(pool: Pool, x: Array, *, nan: str | None = None, out: Array | None = 
     derivative  zero: a choice does not move
     transpose   none: it is not linear
     """
+    _expect_pool(pool)
     on, x = data("x", x, pool.shape)
     rule = resolve(nan=nan)
     return on.choose(pool, x, rule.nan, out=destination(out, pool.out_shape, pool.choice_dtype, x))
@@ -80,6 +81,7 @@ def take(pool: Pool, v: Array, choice: Array, *, out: Array | None = None) -> Ar
     derivative  take of the derivative of v, with the same choice
     transpose   put
     """
+    _expect_pool(pool)
     on, v = data("v", v, pool.shape)
     choice = _choice(on, pool, choice)
     return on.take(pool, v, choice, out=destination(out, pool.out_shape, v.dtype, v, choice))
@@ -94,6 +96,7 @@ def put(pool: Pool, g: Array, choice: Array, *, assign: bool = False, out: Array
     derivative  put of the derivative of g, with the same choice
     transpose   take
     """
+    _expect_pool(pool)
     on, g = data("g", g, pool.out_shape)
     choice = _choice(on, pool, choice)
     assign = checks.flag("assign", assign)
@@ -109,6 +112,7 @@ def mean(pool: Pool, x: Array, *, out: Array | None = None) -> Array:
     derivative  mean of the derivative of x
     transpose   spread
     """
+    _expect_pool(pool)
     on, x = data("x", x, pool.shape)
     return on.mean(pool, x, out=destination(out, pool.out_shape, x.dtype, x))
 
@@ -122,8 +126,14 @@ def spread(pool: Pool, g: Array, *, out: Array | None = None) -> Array:
     derivative  spread of the derivative of g
     transpose   mean
     """
+    _expect_pool(pool)
     on, g = data("g", g, pool.out_shape)
     return on.spread(pool, g, out=destination(out, pool.shape, g.dtype, g))
+
+
+def _expect_pool(pool: object) -> None:
+    if not isinstance(pool, Pool):
+        checks.refuse_type("pool", pool, "a Pool")
 
 
 def data(name: str, value: Array, shape: tuple[int, ...] | None = None, like: Any = None) -> tuple[Any, Array]:

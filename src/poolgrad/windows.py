@@ -16,7 +16,7 @@ import numpy as np
 
 from . import checks
 from .checks import INT64_MAX, Int64Array
-from .errors import InvalidArgument
+from .errors import InvalidArgument, OutOfMemory
 
 MAX_AXES: Final = 30
 """The largest number of spatial axes a `Pool` may have."""
@@ -26,7 +26,8 @@ class Windows:
     """The windows of one axis, clipped to the input.
 
     Output o reads the real ones among the positions `origin[o] + j * dilation` (j = 0, 1, ...). A regular list is kept
-    as four numbers, so an axis may be longer than memory; a listed one (fractional, adaptive) keeps its borders.
+    as four numbers, so an axis may be longer than memory; a listed one (fractional, adaptive) keeps its borders,
+    unless they happen to be regular.
 
     size      length of the input axis
     count     number of windows
@@ -49,8 +50,8 @@ class Windows:
         self,
         size: int,
         count: int,
-        window: int = 0,
-        stride: int = 0,
+        window: int = 1,
+        stride: int = 1,
         before: int = 0,
         dilation: int = 1,
         starts: Int64Array | None = None,
@@ -227,7 +228,7 @@ def regular_count(
         raise InvalidArgument(
             f"{span} with stride {stride} does not fit an axis of length {n}{padded}", argument="window", given=window
         )
-    if ceil:
+    if checks.flag("ceil", ceil):
         hanging = -(-room // stride) + 1
         return hanging - 1 if (hanging - 1) * stride >= n + before else hanging
     return room // stride + 1
@@ -248,8 +249,10 @@ def fractional(n: int, sequence: Sequence[int] | Int64Array, overlapping: bool =
     fault = sequence_fault(n, edges)
     if fault is not None:
         raise InvalidArgument(f"sequence {fault}", argument="sequence", given=edges, expected=f"0 < ... < {n}")
-    stops = np.minimum(edges[1:] + 1, n) if checks.flag("overlapping", overlapping) else edges[1:]
-    return Windows(n, len(edges) - 1, starts=edges[:-1], stops=stops)
+    shared, count = int(checks.flag("overlapping", overlapping)), len(edges) - 1
+    if n % count == 0 and bool((np.diff(edges) == n // count).all()):
+        return _build(n, count, n // count + shared, n // count, 0, 1)
+    return Windows(n, count, starts=edges[:-1], stops=np.minimum(edges[1:] + shared, n))
 
 
 def sequence_fault(n: int, edges: Int64Array) -> str | None:
@@ -277,15 +280,20 @@ def adaptive(n: int, count: int) -> Windows:
     count = checks.integer("count", count, at_least=0)
     if n == 0 and count > 0:
         checks.refuse("count", count, "0 windows on an empty axis")
+    if count == 0 or n % count == 0:
+        return _build(n, count, n // max(count, 1), n // max(count, 1), 0, 1)
     if n * (count + 1) > INT64_MAX:
         checks.refuse("count", count, "fewer windows")
-    return _adaptive(n, count)
+    try:
+        return _adaptive(n, count)
+    except MemoryError:
+        raise OutOfMemory(f"{count} windows do not fit memory", argument="count", given=count) from None
 
 
 @lru_cache(maxsize=256)
 def _adaptive(n: int, count: int) -> Windows:
     edges = np.arange(count + 1, dtype=np.int64) * n
-    return Windows(n, count, starts=edges[:-1] // max(count, 1), stops=-(-edges[1:] // max(count, 1)))
+    return Windows(n, count, starts=edges[:-1] // count, stops=-(-edges[1:] // count))
 
 
 def _checked(n: int, window: int, stride: int | None, dilation: int) -> tuple[int, int, int, int]:
@@ -302,7 +310,7 @@ def _reach(window: int, dilation: int) -> int:
 def _build(n: int, count: int, window: int, stride: int, before: int, dilation: int) -> Windows:
     """Regular windows with numbers no larger than the input warrants, so that 64 bits hold them whatever was asked."""
     if n == 0 or count == 0:
-        return Windows(n, 0, 1, 1, 0, 1)
+        return Windows(n, 0)
     _refuse_empty_windows(n, count, window, stride, before, dilation)
     # Padding so deep that every origin is moved up anyway: shorten it and the windows by the same number of elements.
     surplus = max(0, (before - (count - 1) * stride - n + 1) // dilation)

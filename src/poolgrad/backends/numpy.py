@@ -7,6 +7,7 @@ followed, anything else is copied once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -23,9 +24,7 @@ SCOPES = {"spatial": 0, "image": 1, "batch": 2}
 
 def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A new array whose memory begins at a multiple of 64 bytes. Its contents are undefined."""
-    size = dtype.itemsize
-    for n in shape:
-        size *= n
+    size = prod(shape) * dtype.itemsize
     try:
         return np.ndarray(shape, dtype, Block(size))
     except (MemoryError, TypeError, ValueError):

@@ -1,7 +1,5 @@
-// Walks input rows and lets every input element collect from the windows that contain it, in ascending order of the
-// windows: gradients in gather form. Each element is written once, so threads cannot change the result.
-//
-// A Collector says how one window's gradient is added: by its code (put) or by its weight (spread).
+// What the gradients have in common: input rows collect from the output rows that cover them, in ascending order of the
+// windows, and every element is written once. Threads cannot change the result.
 #pragma once
 
 #include "reduce.hpp"
@@ -10,18 +8,36 @@
 namespace poolgrad {
 namespace {
 
-// Elements [low, high) of the lanes that begin at p; the others are zero and not touched in memory.
-template <class T, int lanes> POOLGRAD_INLINE void copy_lanes(T (&lane)[lanes], const T* p, int64_t low, int64_t high) {
-    low = larger(low, 0);
-    high = smaller(high, lanes);
-    for (int i = 0; i < lanes; ++i) lane[i] = T{};
-    for (int64_t i = low; i < high; ++i) lane[i] = p[i];
-}
-
-// One step back from a phase of the stride: input (output - shift) * stride + phase is local position `code` of `output`.
+// On an axis whose windows repeat with the stride, input `j * stride + phase - before` is local position `code` of the
+// outputs j + shift, for the few (shift, code) of its phase.
 struct Shift {
-    int64_t shift;   // in outputs
-    int64_t code;
+    int64_t shift, code;
+};
+
+struct Phases {
+    Shift* shifts;       // of all phases, one after the other, in ascending order of the outputs
+    int64_t* begin;      // phase p has the shifts [begin[p], begin[p + 1])
+    int64_t lowest, highest;
+
+    Phases() : shifts(nullptr), begin(nullptr), lowest(0), highest(0) {}
+
+    // Room is taken from two slots of the scratch memory.
+    Phases(const Axis& axis, Scratch& scratch, int slot) : lowest(0), highest(0) {
+        shifts = static_cast<Shift*>(reserve(scratch, slot, sizeof(Shift) * static_cast<size_t>(axis.window)));
+        begin = static_cast<int64_t*>(reserve(scratch, slot + 1, sizeof(int64_t) * static_cast<size_t>(axis.stride + 1)));
+        int64_t n = 0;
+        for (int64_t phase = 0; phase < axis.stride; ++phase) {
+            begin[phase] = n;
+            for (int64_t j = axis.window - 1; j >= 0; --j) {
+                const int64_t distance = phase - j * axis.dilation;
+                if (distance % axis.stride != 0) continue;
+                shifts[n++] = {distance / axis.stride, j};
+                lowest = smaller(lowest, distance / axis.stride);
+                highest = larger(highest, distance / axis.stride);
+            }
+        }
+        begin[axis.stride] = n;
+    }
 };
 
 // Writes a finished row: past the caches if asked to.
@@ -41,125 +57,13 @@ template <class T> POOLGRAD_INLINE void write_row(T* to, const T* from, int64_t 
     __builtin_memcpy(target, source, static_cast<size_t>(bytes));
 }
 
-template <class Collector> struct Gatherer {
-    using Element = typename Collector::Element;
-    using Stored = typename Element::Stored;
-    using Sum = typename Element::Sum;
-    using I = typename IntOf<sizeof(Sum) <= 8 ? sizeof(Sum) : 8>::type;
-    static constexpr int lanes = Collector::lanes;
-
-    Collector collector;
-    const Geometry& g;
-    const Axis& axis;
-    const bool streaming;
-    const Tap* taps = nullptr;
-    int64_t tap_count = 0;
-
-    Gatherer(Collector collector, const Geometry& g, bool streaming) : collector(collector), g(g), axis(g.axes[g.rank - 1]), streaming(streaming) {}
-
-    template <int vectors> POOLGRAD_INLINE void channels(Stored* gx, int64_t w, Cover windows, int64_t c) {
-        Vec<Sum, lanes> sum[vectors] = {};
-        for (int64_t t = 0; t < tap_count; ++t)
-            for (int64_t o = windows.first; o < windows.last; ++o) {
-                if (!contains(axis, o, w)) continue;
-                const auto rule = collector.rule(taps[t], o, local(axis, o, w));
-                const int64_t at = o * g.inner + c;
-                for (int u = 0; u < vectors; ++u)
-                    sum[u] = collector.template add<lanes>(sum[u], rule, taps[t], at + u * lanes);
-            }
-        for (int u = 0; u < vectors; ++u) {
-            const auto result = Element::template narrow_lanes<lanes>(sum[u]);
-            if (streaming) stream(gx + c + u * lanes, result);
-            else store(gx + c + u * lanes, result);
-        }
+// Puts the lanes of one phase, whose first is flat (output, channel) q, in their places of the row.
+template <class T, int lanes> POOLGRAD_INLINE void store_phase(T* row, int64_t q, int64_t inner, int64_t stride, int64_t phase, Vec<T, lanes> v) {
+    for (int i = 0; i < lanes; ++i) {
+        const int64_t output = (q + i) / inner, c = (q + i) % inner;
+        row[(output * stride + phase) * inner + c] = v[i];
     }
-
-    void single(Stored* gx, int64_t w, Cover windows, int64_t c) {
-        Sum sum{};
-        for (int64_t t = 0; t < tap_count; ++t)
-            for (int64_t o = windows.first; o < windows.last; ++o)
-                if (contains(axis, o, w)) sum = collector.add_one(sum, taps[t], o, local(axis, o, w), o * g.inner + c);
-        gx[c] = Element::narrow_one(sum);
-    }
-
-    // Along the row: for each phase of the stride, neighbouring inputs collect from neighbouring outputs.
-    void along_row(Stored* gx, int64_t w0, int64_t w1, Scratch& scratch) {
-        const int64_t s = axis.stride, inner = g.inner, outputs = axis.count * inner;
-        const int64_t first = floor_div(w0 + axis.before, s), last = floor_div(w1 - 1 + axis.before, s) + 1;
-        const int64_t begin = first * inner, end = last * inner;
-        Stored* row = static_cast<Stored*>(reserve(scratch, 1, sizeof(Stored) * static_cast<size_t>((end - begin + lanes) * s)));
-        Shift* shifts = static_cast<Shift*>(reserve(scratch, 2, sizeof(Shift) * static_cast<size_t>(axis.window)));
-        const bool pairs = s == 2 && inner == 1;
-        Stored* even = static_cast<Stored*>(reserve(scratch, 3, sizeof(Stored) * static_cast<size_t>(end - begin + lanes)));
-        for (int64_t phase = 0; phase < s; ++phase) {
-            int64_t count = 0;
-            for (int64_t j = axis.window - 1; j >= 0; --j)
-                if ((phase - j * axis.dilation) % s == 0) shifts[count++] = {(phase - j * axis.dilation) / s, j};
-            for (int64_t f = begin; f < end; f += lanes) {
-                Vec<Sum, lanes> sum{};
-                for (int64_t t = 0; t < tap_count; ++t)
-                    for (int64_t k = 0; k < count; ++k) {
-                        const int64_t at = f + shifts[k].shift * inner, low = -at, high = outputs - at;
-                        if (low >= lanes || high <= 0) continue;
-                        if (low <= 0 && high >= lanes)
-                            sum = collector.template add_row<lanes, false>(sum, taps[t], shifts[k].code, at, low, high);
-                        else
-                            sum = collector.template add_row<lanes, true>(sum, taps[t], shifts[k].code, at, low, high);
-                    }
-                const auto result = Element::template narrow_lanes<lanes>(sum);
-                const int64_t q = f - begin;
-                if (s == 1) {
-                    store(row + q, result);
-                } else if (pairs) {
-                    if (phase == 0) store(even + q, result);
-                    else store_interleaved<Stored, lanes>(row + 2 * q, load<Vec<Stored, lanes>>(even + q), reinterpret_cast<Vec<Stored, lanes>>(result));
-                } else {
-                    for (int i = 0; i < lanes; ++i) {
-                        const int64_t output = (q + i) / inner, c = (q + i) % inner;
-                        row[(output * s + phase) * inner + c] = result[i];
-                    }
-                }
-            }
-        }
-        const int64_t skip = (w0 + axis.before - first * s) * inner;
-        write_row(gx + w0 * inner, row + skip, (w1 - w0) * inner, streaming);
-    }
-
-    void row(Stored* gx, int64_t w0, int64_t w1, Scratch& scratch) {
-        if constexpr (lanes > 1) {
-            if (g.inner >= lanes) {
-                for (int64_t w = w0; w < w1; ++w) {
-                    const Cover windows = cover(axis, w);
-                    Stored* to = gx + w * g.inner;
-                    int64_t c = 0;
-                    for (; c + most_vectors * lanes <= g.inner; c += most_vectors * lanes) channels<most_vectors>(to, w, windows, c);
-                    if (most_vectors > 2 && c + 2 * lanes <= g.inner) { channels<2>(to, w, windows, c); c += 2 * lanes; }
-                    if (c + lanes <= g.inner) { channels<1>(to, w, windows, c); c += lanes; }
-                    if (c < g.inner) channels<1>(to, w, windows, g.inner - lanes);
-                }
-                return;
-            }
-            if (axis.uniform && axis.stride <= 16) return along_row(gx, w0, w1, scratch);
-        }
-        for (int64_t w = w0; w < w1; ++w) {
-            const Cover windows = cover(axis, w);
-            for (int64_t c = 0; c < g.inner; ++c) single(gx + w * g.inner, w, windows, c);
-        }
-    }
-
-    void box(const Box& box, const View& gx, Scratch& scratch) {
-        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
-        taps = rows;
-        RowWalk walk;
-        if (!first_row(box, g.rank, walk)) return;
-        collector.begin_image(box.n);
-        do {
-            tap_count = cover_taps(g, walk.at, collector.steps(), collector.code_steps(), rows);
-            row(static_cast<Stored*>(gx.data) + row_offset(gx, box.n, walk, g.rank), box.low[g.rank - 1], box.high[g.rank - 1], scratch);
-        } while (next_row(box, g.rank, walk));
-        if (streaming) stream_fence();
-    }
-};
+}
 
 }  // namespace
 }  // namespace poolgrad

@@ -38,6 +38,7 @@ struct Axis {
     int64_t extent;    // local positions lie in [0, extent)
     const int64_t *starts, *stops;   // listed windows; null for regular ones
     const int64_t *firsts, *lasts;   // the windows that contain i are [firsts[i], lasts[i]); null on very long regular axes
+    int64_t whole_begin, whole_end;  // the windows that no padding cuts short (uniform axes)
     bool uniform;      // origin(o) == o * stride - before for every window, so local positions repeat with the stride
 };
 
@@ -111,9 +112,9 @@ static inline int64_t outer_offset(const View& v, int64_t n) {
     return v.outer_split == 1 ? n * v.outer_step[0] : n / v.outer_split * v.outer_step[0] + n % v.outer_split * v.outer_step[1];
 }
 
-// A box of work: one outer index and a range on every axis.
+// A box of work: a range of images and a range on every axis.
 struct Box {
-    int64_t n;
+    int64_t n, n_end;
     int64_t low[max_axes], high[max_axes];
 };
 
@@ -210,7 +211,7 @@ static inline int64_t cover_taps(const Geometry& g, const int64_t* at, const int
 
 // Growing scratch memory of one worker thread; contents are undefined. Slots do not disturb each other.
 struct Scratch {
-    static constexpr int slots = 6;
+    static constexpr int slots = 8;
     void* memory[slots];
     size_t bytes[slots];
 };

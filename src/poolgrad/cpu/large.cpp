@@ -180,7 +180,7 @@ template <class E> void put_coded_run(const Put& job, const Box& box, Scratch& s
     for (int64_t i = 0; i < total; ++i) sums[i] = Sum{};
 
     Box outputs;
-    outputs.n = box.n;
+    outputs.n = box.n, outputs.n_end = box.n + 1;
     for (int a = 0; a < g.rank; ++a) {
         outputs.low[a] = 0;
         outputs.high[a] = g.axes[a].count;
@@ -261,13 +261,13 @@ template <class E> void mean_begin_run(const Mean& job, const Box& box, void* su
 
 template <class E> void mean_end_run(const Mean& job, const Box& box, const void* sums) {
     every_element(*job.geometry, box, job.y, true, [&](int64_t to, int64_t from, int64_t count) {
-        static_cast<typename E::Stored*>(job.y.data)[to] = E::narrow_one(static_cast<const typename E::Sum*>(sums)[from] / static_cast<typename E::Sum>(count));
+        static_cast<typename E::Stored*>(job.y.data)[to] = E::average_one(static_cast<const typename E::Sum*>(sums)[from], count);
     });
 }
 
 template <class E> void spread_begin_run(const Spread& job, const Box& box, void* sums) {
     every_element(*job.geometry, box, job.g, true, [&](int64_t from, int64_t to, int64_t count) {
-        static_cast<typename E::Sum*>(sums)[to] = E::share(static_cast<const typename E::Stored*>(job.g.data)[from], count);
+        static_cast<typename E::Sum*>(sums)[to] = E::share_one(E::widen_one(static_cast<const typename E::Stored*>(job.g.data)[from]), E::weigh(count));
     });
 }
 
@@ -284,11 +284,10 @@ void POOLGRAD_KERNEL(axis_maximum)(const AxisMaximum& job, const Columns& at, Sc
 }
 
 void POOLGRAD_KERNEL(axis_sum)(const AxisSum& job, const Columns& at, Scratch& scratch) {
-    const bool integer = job.type >= DType::i8;
-    if (integer && job.transposed) return axis_sum_run<Double2>(job, at, scratch);
+    if (job.type == DType::f64 || (job.type >= DType::i8 && job.transposed)) return axis_sum_run<Double2>(job, at, scratch);
     switch (job.type) {
         case DType::f16: case DType::bf16: return axis_sum_run<float>(job, at, scratch);
-        case DType::f32: case DType::f64: return axis_sum_run<double>(job, at, scratch);
+        case DType::f32: return axis_sum_run<double>(job, at, scratch);
         case DType::i64: case DType::u64: return axis_sum_run<__int128>(job, at, scratch);
         default: return axis_sum_run<int64_t>(job, at, scratch);
     }

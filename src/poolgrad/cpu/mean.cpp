@@ -1,176 +1,432 @@
 // mean and spread: averages over the real elements of every window, and their transpose.
 //
-// float16 and bfloat16 are summed in float32, float32 in float64, integers in 64 or 128 bits; each result is rounded once.
+// Both add up in the same order whatever the layout: first over the rows that take part, element by element, then along the
+// row. float16 and bfloat16 are summed in float32, float32 in float64, integers in 64 or 128 bits; each result is rounded
+// once.
 #include "gather.hpp"
 #include "kernels.hpp"
 
 namespace poolgrad {
 namespace {
 
+// Calls f(vectors, c) for blocks of channels; the last block may overlap the one before.
+template <int vectors> struct Vectors { static constexpr int value = vectors; };
+
+template <int lanes, class F> POOLGRAD_INLINE void blocks_of_channels(int64_t inner, F&& f) {
+    int64_t c = 0;
+    for (; c + 4 * lanes <= inner; c += 4 * lanes) f(Vectors<4>{}, c);
+    if (c + 2 * lanes <= inner) f(Vectors<2>{}, c), c += 2 * lanes;
+    if (c + lanes <= inner) f(Vectors<1>{}, c), c += lanes;
+    if (c < inner) f(Vectors<1>{}, inner - lanes);
+}
+
+// Sums of whole positions of a row, kept until no window needs them: a ring of `positions` times the channels.
+template <class E> struct Ring {
+    int64_t positions, inner;
+    SumRow<E> sums;
+    Ring(Scratch& scratch, int slot, int64_t positions, int64_t inner)
+        : positions(positions), inner(inner), sums(reserve(scratch, slot, SumRow<E>::bytes(positions * inner)), positions * inner) {}
+    POOLGRAD_INLINE int64_t at(int64_t position, int64_t c) const { return position % positions * inner + c; }
+};
+
+// ---- mean -----------------------------------------------------------------------------------------------------------
+
 template <class E> struct Averager {
     using Stored = typename E::Stored;
     using Sum = typename E::Sum;
-    static constexpr bool vectors_exist = sizeof(Sum) <= 8;
-    static constexpr int lanes = vectors_exist ? vector_bytes / sizeof(Sum) : 1;
-    using Values = Vec<Stored, lanes>;
-    using I = typename IntOf<vectors_exist ? sizeof(Sum) : 8>::type;
+    using Sums = typename E::Sums;
+    static constexpr int lanes = E::lanes;
 
     const Mean& job;
     const Geometry& g;
     const Axis& axis;
+    Scratch& scratch;
+    const Stored* x = nullptr;   // the image's
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
-    const Stored* x = nullptr;
-    Stored* y = nullptr;
 
-    explicit Averager(const Mean& job) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]) {}
+    Averager(const Mean& job, Scratch& scratch) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]), scratch(scratch) {}
 
-    const View& source() const { return job.x; }
-
-    void begin_row(const Tap* row_taps, int64_t n, int64_t image, const RowWalk& walk) {
-        taps = row_taps;
-        tap_count = n;
-        x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, image);
-        y = static_cast<Stored*>(job.y.data) + row_offset(job.y, image, walk, g.rank);
+    template <int vectors> POOLGRAD_INLINE void add_rows(Sums (&sum)[vectors], int64_t at) const {
+        for (int u = 0; u < vectors; ++u) sum[u] = E::widen_lanes(x + taps[0].offset + at + u * lanes);
+        for (int64_t t = 1; t < tap_count; ++t)
+            for (int u = 0; u < vectors; ++u) sum[u] += E::widen_lanes(x + taps[t].offset + at + u * lanes);
     }
 
-    void finish() { if (job.streaming) stream_fence(); }
-
-    template <int vectors> POOLGRAD_INLINE void channels(const Window& window, int64_t c) {
-        Vec<Sum, lanes> sum[vectors] = {};
-        const int64_t step = axis.dilation * g.inner;
-        for (int64_t t = 0; t < tap_count; ++t) {
-            const Stored* p = x + taps[t].offset + window.position * g.inner + c;
-            for (int64_t j = 0; j < window.length; ++j, p += step)
-                for (int u = 0; u < vectors; ++u) sum[u] += E::template widen_lanes<lanes>(p + u * lanes);
-        }
-        const Sum count = static_cast<Sum>(tap_count * window.length);
-        Stored* to = y + window.output * g.inner + c;
+    template <int vectors> POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors], int64_t count) const {
         for (int u = 0; u < vectors; ++u) {
-            const auto result = E::template narrow_lanes<lanes>(sum[u] / count);
+            const auto result = E::average_lanes(sum[u], count);
             if (job.streaming) stream(to + u * lanes, result);
             else store(to + u * lanes, result);
         }
     }
 
-    template <class Step, bool masked> POOLGRAD_INLINE void row(const RowBlock& block) {
-        Vec<Sum, lanes> sum{}, count{};
-        const int64_t step = axis.dilation * g.inner;
-        for (int64_t t = 0; t < tap_count; ++t)
-            for (int64_t j = 0; j < axis.window; ++j) {
-                const Values lanes_read = Step::template get<Stored, lanes>(x + taps[t].offset + block.position + j * step);
-                const auto value = E::template widen_lanes<lanes>(reinterpret_cast<const Stored*>(&lanes_read));
-                if constexpr (masked) {
-                    const auto real = real_lanes<I, lanes>(axis, g.inner, block, j);
-                    sum = real ? sum + value : sum;
-                    count = real ? count + Sum{1} : count;
-                } else {
-                    sum += value;
-                }
+    // Where windows overlap, each input position is summed over the rows once.
+    void row_of_channels(Stored* y, int64_t w0, int64_t w1) {
+        const int64_t reach = (axis.extent - 1) * axis.dilation + 1;
+        if (tap_count == 1 || (!axis.starts && axis.stride >= reach)) {
+            for (int64_t o = w0; o < w1; ++o) {
+                const Window window = window_of(axis, o);
+                blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+                    constexpr int vectors = decltype(n)::value;
+                    Sums sum[vectors], column[vectors];
+                    add_rows<vectors>(sum, window.position * g.inner + c);
+                    for (int64_t j = 1; j < window.length; ++j) {
+                        add_rows<vectors>(column, (window.position + j * axis.dilation) * g.inner + c);
+                        for (int u = 0; u < vectors; ++u) sum[u] += column[u];
+                    }
+                    write<vectors>(y + o * g.inner + c, sum, tap_count * window.length);
+                });
             }
-        if constexpr (masked) count = count == Sum{0} ? count + Sum{1} : count;   // lanes that are not written
-        else count += static_cast<Sum>(tap_count * axis.window);
-        const auto result = E::template narrow_lanes<lanes>(sum / count);
-        __builtin_memcpy(y + block.output, &result, sizeof(Stored) * static_cast<size_t>(block.count));
+            return;
+        }
+        const Ring<E> ring(scratch, 1, reach + axis.dilation, g.inner);
+        int64_t ready = first_position(w0, w1);
+        for (int64_t o = w0; o < w1; ++o) {
+            const Window window = window_of(axis, o);
+            const int64_t end = window.position + (window.length - 1) * axis.dilation + 1;
+            for (ready = larger(ready, window.position - axis.dilation); ready < end; ++ready)
+                blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+                    constexpr int vectors = decltype(n)::value;
+                    Sums sum[vectors];
+                    add_rows<vectors>(sum, ready * g.inner + c);
+                    for (int u = 0; u < vectors; ++u) ring.sums.set_lanes(ring.at(ready, c + u * lanes), sum[u]);
+                });
+            blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+                constexpr int vectors = decltype(n)::value;
+                Sums sum[vectors];
+                for (int u = 0; u < vectors; ++u) sum[u] = ring.sums.lanes_at(ring.at(window.position, c + u * lanes));
+                for (int64_t j = 1; j < window.length; ++j) {
+                    const int64_t from = ring.at(window.position + j * axis.dilation, c);
+                    for (int u = 0; u < vectors; ++u) sum[u] += ring.sums.lanes_at(from + u * lanes);
+                }
+                write<vectors>(y + o * g.inner + c, sum, tap_count * window.length);
+            });
+        }
     }
 
-    void single(const Window& window, int64_t c) {
-        Sum sum{};
-        const int64_t step = axis.dilation * g.inner;
-        for (int64_t t = 0; t < tap_count; ++t) {
-            const Stored* p = x + taps[t].offset + window.position * g.inner + c;
-            for (int64_t j = 0; j < window.length; ++j) sum += E::widen_one(p[j * step]);
+    // Where the windows [w0, w1) begin to read. With a dilation the first window need not begin first.
+    int64_t first_position(int64_t w0, int64_t w1) const {
+        int64_t least = axis.size;
+        for (int64_t o = w0; o < smaller(w1, w0 + axis.dilation); ++o) least = smaller(least, window_of(axis, o).position);
+        return least;
+    }
+
+    // Sums over the rows for all elements the windows of [w0, w1) read, then along the row.
+    void row_of_elements(Stored* y, int64_t w0, int64_t w1) {
+        const int64_t inner = g.inner;
+        int64_t low = axis.size, high = 0;
+        const Window ends[] = {window_of(axis, w0), window_of(axis, w1 - 1)};
+        for (const Window& w : ends)
+            low = smaller(low, w.position), high = larger(high, w.position + (w.length - 1) * axis.dilation + 1);
+        low = larger(0, low - axis.dilation), high = smaller(axis.size, high + axis.dilation);
+        const int64_t count = (high - low) * inner, margin = 2 * lanes;
+        const SumRow<E> row(reserve(scratch, 1, SumRow<E>::bytes(count + margin)), count + margin);
+        int64_t f = 0;
+        if constexpr (lanes > 1) {
+            for (; f + lanes <= count; f += lanes) {
+                Sums sum[1];
+                add_rows<1>(sum, low * inner + f);
+                row.set_lanes(f, sum[0]);
+            }
         }
-        y[window.output * g.inner + c] = E::narrow_one(sum / static_cast<Sum>(tap_count * window.length));
+        for (; f < count; ++f) {
+            Sum sum = E::widen_one(x[taps[0].offset + low * inner + f]);
+            for (int64_t t = 1; t < tap_count; ++t) sum = sum + E::widen_one(x[taps[t].offset + low * inner + f]);
+            row.set(f, sum);
+        }
+        for (f = count; f < count + margin; ++f) row.set(f, Sum{});   // read by the last vector, used by none
+        int64_t o = w0;
+        if constexpr (lanes > 1) {
+            const bool every = axis.stride == 1, second = axis.stride == 2 && inner == 1;
+            if (axis.uniform && (every || second)) {
+                const int64_t begin = smaller(w1, larger(w0, axis.whole_begin)), end = larger(begin, smaller(w1, axis.whole_end));
+                for (; o < begin; ++o) one_output(y, row, low, o);
+                const int64_t step = axis.dilation * inner;
+                for (f = o * inner; f + lanes <= end * inner; f += lanes) {
+                    const int64_t from = axis.stride * f - (axis.before + low) * inner;
+                    Sums sum = every ? row.lanes_at(from) : row.every_second(from);
+                    for (int64_t j = 1; j < axis.window; ++j) sum += every ? row.lanes_at(from + j * step) : row.every_second(from + j * step);
+                    store(y + f, E::average_lanes(sum, tap_count * axis.window));
+                }
+                o = f / inner;   // what is left of a position is done again
+            }
+        }
+        for (; o < w1; ++o) one_output(y, row, low, o);
+    }
+
+    POOLGRAD_INLINE void one_output(Stored* y, const SumRow<E>& row, int64_t low, int64_t o) const {
+        const Window window = window_of(axis, o);
+        for (int64_t c = 0; c < g.inner; ++c) {
+            const int64_t from = (window.position - low) * g.inner + c;
+            Sum sum = row.get(from);
+            for (int64_t j = 1; j < window.length; ++j) sum = sum + row.get(from + j * axis.dilation * g.inner);
+            y[o * g.inner + c] = E::average_one(sum, tap_count * window.length);
+        }
+    }
+
+    void box(const Box& box) {
+        const int last = g.rank - 1;
+        RowWalk walk;
+        if (!first_row(box, g.rank, walk)) return;
+        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
+        taps = rows;
+        do {
+            tap_count = window_taps(g, walk.at, job.x.step, rows);
+            for (int64_t n = box.n; n < box.n_end; ++n) {
+                x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n);
+                Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
+                if constexpr (lanes > 1) {
+                    if (g.inner >= lanes) { row_of_channels(y, box.low[last], box.high[last]); continue; }
+                }
+                row_of_elements(y, box.low[last], box.high[last]);
+            }
+        } while (next_row(box, g.rank, walk));
+        if (job.streaming) stream_fence();
     }
 };
-
-template <class E> void run_mean(const Mean& job, const Box& box, Scratch& scratch) {
-    Averager<E> r(job);
-    reduce_box(r, *job.geometry, box, scratch);
-}
 
 // ---- spread ---------------------------------------------------------------------------------------------------------
 
-template <class E> struct SpreadCollector {
-    using Element = E;
+template <class E> struct Spreader {
     using Stored = typename E::Stored;
     using Sum = typename E::Sum;
-    using I = typename IntOf<sizeof(Sum)>::type;
-    static constexpr int lanes = vector_bytes / sizeof(Sum);
+    using Sums = typename E::Sums;
+    using Weight = decltype(E::weigh(1));
+    static constexpr int lanes = E::lanes;
 
     const Spread& job;
     const Geometry& g;
     const Axis& axis;
-    const Stored* grad = nullptr;
+    Scratch& scratch;
+    const Stored* grad = nullptr;   // the image's
+    const Tap* taps = nullptr;
+    int64_t tap_count = 0;
+    bool same_counts = true;   // whether all windows of the row reach over as many rows
+    int64_t weighed = 0;       // the number of elements that `weight_now` is for
+    Weight weight_now{};
 
-    void begin_image(int64_t n) { grad = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n); }
-    const int64_t* steps() const { return job.g.step; }
-    const int64_t* code_steps() const { return job.g.step; }
+    Spreader(const Spread& job, Scratch& scratch) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]), scratch(scratch) {}
 
-    POOLGRAD_INLINE Sum rule(const Tap& tap, int64_t o, int64_t) const { return Sum{1} / static_cast<Sum>(tap.count * span(axis, o).length); }
-
-    template <int n> POOLGRAD_INLINE Vec<Sum, n> add(Vec<Sum, n> sum, Sum weight, const Tap& tap, int64_t at) const {
-        return sum + E::template widen_lanes<n>(grad + tap.offset + at) * weight;
+    POOLGRAD_INLINE Weight weight(int64_t count) {   // divides only when the count changes
+        if (count != weighed) weighed = count, weight_now = E::weigh(count);
+        return weight_now;
     }
 
-    template <int n, bool partly> POOLGRAD_INLINE Vec<Sum, n> add_row(Vec<Sum, n> sum, const Tap& tap, int64_t, int64_t at, int64_t low, int64_t high) const {
-        const Stored* values = grad + tap.offset + at;
-        const int64_t o0 = (at + larger(low, 0)) / g.inner, o1 = (at + smaller(high, n) - 1) / g.inner;
-        alignas(64) Stored value_lanes[n];
-        if constexpr (partly) {
-            copy_lanes(value_lanes, values, low, high);
-            values = value_lanes;
+    // What the windows `output` of all rows give to each of their elements.
+    template <int vectors> POOLGRAD_INLINE void shares(Sums (&sum)[vectors], int64_t output, int64_t c) {
+        const int64_t length = span(axis, output).length, at = output * g.inner + c;
+        for (int u = 0; u < vectors; ++u) sum[u] = Sums{};
+        if (same_counts) {
+            for (int64_t t = 0; t < tap_count; ++t)
+                for (int u = 0; u < vectors; ++u) sum[u] += E::widen_lanes(grad + taps[t].offset + at + u * lanes);
+            if (tap_count == 0) return;
+            const Weight w = weight(taps[0].count * length);
+            for (int u = 0; u < vectors; ++u) sum[u] = E::share_lanes(sum[u], w);
+        } else {
+            for (int64_t t = 0; t < tap_count; ++t) {
+                const Weight w = weight(taps[t].count * length);
+                for (int u = 0; u < vectors; ++u) sum[u] += E::share_lanes(E::widen_lanes(grad + taps[t].offset + at + u * lanes), w);
+            }
         }
-        const auto value = E::template widen_lanes<n>(values);
-        if (o0 * axis.stride >= axis.before && o1 * axis.stride - axis.before + (axis.window - 1) * axis.dilation < axis.size)
-            return sum + value * (Sum{1} / static_cast<Sum>(tap.count * axis.window));
-        Vec<Sum, n> count = splat<Sum, n>(1);
-        for (int64_t i = larger(low, 0); i < smaller(high, n); ++i) count[i] = static_cast<Sum>(tap.count * span(axis, (at + i) / g.inner).length);
-        return sum + value * (Sum{1} / count);
     }
 
-    POOLGRAD_INLINE Sum add_one(Sum sum, const Tap& tap, int64_t o, int64_t local, int64_t at) const {
-        return sum + E::widen_one(grad[tap.offset + at]) * rule(tap, o, local);
+    POOLGRAD_INLINE Sum share(int64_t output, int64_t c) {
+        const int64_t length = span(axis, output).length, at = output * g.inner + c;
+        Sum sum{};
+        if (same_counts) {
+            for (int64_t t = 0; t < tap_count; ++t) sum = sum + E::widen_one(grad[taps[t].offset + at]);
+            return tap_count ? E::share_one(sum, weight(taps[0].count * length)) : sum;
+        }
+        for (int64_t t = 0; t < tap_count; ++t) sum = sum + E::share_one(E::widen_one(grad[taps[t].offset + at]), weight(taps[t].count * length));
+        return sum;
+    }
+
+    template <int vectors> POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors]) const {
+        for (int u = 0; u < vectors; ++u) {
+            const auto result = E::narrow_lanes(sum[u]);
+            if (job.streaming) stream(to + u * lanes, result);
+            else store(to + u * lanes, result);
+        }
+    }
+
+    void row_of_channels(Stored* gx, int64_t w0, int64_t w1) {
+        const Cover start = cover(axis, w0);
+        if (!axis.starts && axis.dilation == 1 && axis.stride >= axis.window) {   // every input lies in one window at most
+            int64_t w = w0;
+            for (int64_t o = start.first; o < axis.count && w < w1; ++o) {
+                const int64_t from = larger(w0, o * axis.stride - axis.before), to = smaller(w1, o * axis.stride - axis.before + axis.window);
+                for (; w < smaller(from, w1); ++w) nothing(gx + w * g.inner);
+                if (w >= to) continue;
+                blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+                    constexpr int vectors = decltype(n)::value;
+                    Sums sum[vectors];
+                    shares<vectors>(sum, o, c);
+                    for (int64_t i = w; i < to; ++i) write<vectors>(gx + i * g.inner + c, sum);
+                });
+                w = to;
+            }
+            for (; w < w1; ++w) nothing(gx + w * g.inner);
+            return;
+        }
+        int64_t widest = 1;   // windows that any input needs at once
+        for (int64_t w = w0; w < w1; ++w) widest = larger(widest, cover(axis, w).last - cover(axis, w).first);
+        const Ring<E> ring(scratch, 1, widest, g.inner);
+        int64_t ready = start.first;
+        for (int64_t w = w0; w < w1; ++w) {
+            const Cover windows = cover(axis, w);
+            for (ready = larger(ready, windows.first); ready < windows.last; ++ready)
+                blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+                    constexpr int vectors = decltype(n)::value;
+                    Sums sum[vectors];
+                    shares<vectors>(sum, ready, c);
+                    for (int u = 0; u < vectors; ++u) ring.sums.set_lanes(ring.at(ready, c + u * lanes), sum[u]);
+                });
+            blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+                constexpr int vectors = decltype(n)::value;
+                Sums sum[vectors] = {};
+                for (int64_t o = windows.first; o < windows.last; ++o) {
+                    if (!contains(axis, o, w)) continue;
+                    const int64_t from = ring.at(o, c);
+                    for (int u = 0; u < vectors; ++u) sum[u] += ring.sums.lanes_at(from + u * lanes);
+                }
+                write<vectors>(gx + w * g.inner + c, sum);
+            });
+        }
+    }
+
+    void nothing(Stored* gx) const {
+        blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) {
+            const Sums none[decltype(n)::value] = {};
+            write<decltype(n)::value>(gx + c, none);
+        });
+    }
+
+    // The shares of all windows that cover [w0, w1), with zeros around them, then along the row.
+    void row_of_elements(Stored* gx, int64_t w0, int64_t w1, const Phases* phases) {
+        const int64_t inner = g.inner, s = axis.stride;
+        int64_t first = 0, last = 0, low = cover(axis, w0).first, high = larger(low, cover(axis, w1 - 1).last);
+        if (phases) {
+            first = floor_div(w0 + axis.before, s), last = floor_div(w1 - 1 + axis.before, s) + 1;
+            low = first + phases->lowest, high = last + phases->highest;
+        }
+        const int64_t real_low = larger(low, 0), real_high = larger(real_low, smaller(high, axis.count)), margin = 2 * lanes;
+        const SumRow<E> shared(reserve(scratch, 1, SumRow<E>::bytes((high - low) * inner + margin)), (high - low) * inner + margin);
+        for (int64_t f = 0; f < (real_low - low) * inner; ++f) shared.set(f, Sum{});
+        for (int64_t f = (real_high - low) * inner; f < (high - low) * inner + margin; ++f) shared.set(f, Sum{});
+        all_shares(shared, low, real_low, real_high);
+        if constexpr (lanes > 1) {
+            if (phases) {
+                Stored* row = static_cast<Stored*>(reserve(scratch, 2, sizeof(Stored) * static_cast<size_t>(((last - first) * inner + lanes) * s)));
+                const int64_t count = (last - first) * inner;
+                int64_t q = 0;
+                for (; q + 4 * lanes <= count; q += 4 * lanes) along_row<4>(row, shared, q, *phases);
+                for (; q < count; q += lanes) along_row<1>(row, shared, q, *phases);
+                write_row(gx + w0 * inner, row + (w0 + axis.before - first * s) * inner, (w1 - w0) * inner, job.streaming);
+                return;
+            }
+        }
+        for (int64_t w = w0; w < w1; ++w) {
+            const Cover windows = cover(axis, w);
+            for (int64_t c = 0; c < inner; ++c) {
+                Sum sum{};
+                for (int64_t o = windows.first; o < windows.last; ++o)
+                    if (contains(axis, o, w)) sum = sum + shared.get((o - low) * inner + c);
+                gx[w * inner + c] = E::narrow_one(sum);
+            }
+        }
+    }
+
+    // Some vectors of every phase of a row, from the shares of its windows.
+    template <int vectors> POOLGRAD_INLINE void along_row(Stored* row, const SumRow<E>& shared, int64_t q, const Phases& phases) const {
+        const int64_t inner = g.inner, s = axis.stride;
+        using Narrow = decltype(E::narrow_lanes(Sums{}));
+        const auto of_phase = [&](int64_t phase, Narrow (&result)[vectors]) __attribute__((always_inline)) {
+            Sums sum[vectors] = {};
+            for (int64_t k = phases.begin[phase]; k < phases.begin[phase + 1]; ++k) {
+                const int64_t from = q + (phases.shifts[k].shift - phases.lowest) * inner;
+                for (int u = 0; u < vectors; ++u) sum[u] += shared.lanes_at(from + u * lanes);
+            }
+            for (int u = 0; u < vectors; ++u) result[u] = E::narrow_lanes(sum[u]);
+        };
+        Narrow result[vectors], odd[vectors];
+        if (s == 1) {
+            of_phase(0, result);
+            for (int u = 0; u < vectors; ++u) store(row + q + u * lanes, result[u]);
+        } else if (s == 2 && inner == 1) {
+            of_phase(0, result);
+            of_phase(1, odd);
+            for (int u = 0; u < vectors; ++u) store_interleaved<Stored, lanes>(row + 2 * (q + u * lanes), result[u], odd[u]);
+        } else {
+            for (int64_t phase = 0; phase < s; ++phase) {
+                of_phase(phase, result);
+                for (int u = 0; u < vectors; ++u) store_phase<Stored, lanes>(row, q + u * lanes, inner, s, phase, result[u]);
+            }
+        }
+    }
+
+    // The shares of the windows [low, high); the row begins with window `base`.
+    void all_shares(const SumRow<E>& row, int64_t base, int64_t low, int64_t high) {
+        int64_t o = low;
+        const auto one_window = [&] {
+            for (int64_t c = 0; c < g.inner; ++c) row.set((o - base) * g.inner + c, share(o, c));
+        };
+        if constexpr (lanes > 1) {
+            if (tap_count && axis.uniform) {   // all whole windows of an output row have one weight
+                const int64_t begin = smaller(high, larger(low, axis.whole_begin)), end = larger(begin, smaller(high, axis.whole_end));
+                for (; o < begin; ++o) one_window();
+                const Weight w = weight(taps[0].count * axis.window);
+                int64_t f = o * g.inner;
+                for (; f + lanes <= end * g.inner; f += lanes) {
+                    Sums sum{};
+                    if (same_counts) {
+                        for (int64_t t = 0; t < tap_count; ++t) sum += E::widen_lanes(grad + taps[t].offset + f);
+                        sum = E::share_lanes(sum, w);
+                    } else {
+                        for (int64_t t = 0; t < tap_count; ++t)
+                            sum += E::share_lanes(E::widen_lanes(grad + taps[t].offset + f), E::weigh(taps[t].count * axis.window));
+                    }
+                    row.set_lanes(f - base * g.inner, sum);
+                }
+                o = f / g.inner;
+            }
+        }
+        for (; o < high; ++o) one_window();
+    }
+
+    void box(const Box& box) {
+        const int last = g.rank - 1;
+        RowWalk walk;
+        if (!first_row(box, g.rank, walk)) return;
+        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
+        taps = rows;
+        const bool by_phase = lanes > 1 && g.inner < lanes && axis.uniform && axis.stride <= 16 && axis.window <= 4096;
+        const Phases phases = by_phase ? Phases(axis, scratch, 3) : Phases();
+        do {
+            tap_count = cover_taps(g, walk.at, job.g.step, job.g.step, rows);
+            same_counts = true;
+            for (int64_t t = 1; t < tap_count; ++t) same_counts = same_counts && taps[t].count == taps[0].count;
+            for (int64_t n = box.n; n < box.n_end; ++n) {
+                grad = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
+                Stored* gx = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, n, walk, g.rank);
+                if constexpr (lanes > 1) {
+                    if (g.inner >= lanes) { row_of_channels(gx, box.low[last], box.high[last]); continue; }
+                }
+                row_of_elements(gx, box.low[last], box.high[last], by_phase ? &phases : nullptr);
+            }
+        } while (next_row(box, g.rank, walk));
+        if (job.streaming) stream_fence();
     }
 };
-
-// Integers are shared out one by one.
-template <class E> struct IntegerSpread {
-    using Element = E;
-    static constexpr int lanes = 1;
-
-    const Spread& job;
-    const Geometry& g;
-    const Axis& axis;
-    const typename E::Stored* grad = nullptr;
-
-    void begin_image(int64_t n) { grad = static_cast<const typename E::Stored*>(job.g.data) + outer_offset(job.g, n); }
-    const int64_t* steps() const { return job.g.step; }
-    const int64_t* code_steps() const { return job.g.step; }
-
-    Double2 add_one(Double2 sum, const Tap& tap, int64_t o, int64_t, int64_t at) const {
-        return sum + E::share(grad[tap.offset + at], tap.count * span(axis, o).length);
-    }
-};
-
-template <class E> constexpr bool is_integer_share = __is_same(typename E::Sum, Double2);
-
-template <class E> void run_spread(const Spread& job, const Box& box, Scratch& scratch) {
-    const Geometry& g = *job.geometry;
-    const Axis& axis = g.axes[g.rank - 1];
-    if constexpr (is_integer_share<E>) Gatherer<IntegerSpread<E>>({job, g, axis}, g, false).box(box, job.gx, scratch);
-    else Gatherer<SpreadCollector<E>>({job, g, axis}, g, job.streaming).box(box, job.gx, scratch);
-}
 
 }  // namespace
 
 void POOLGRAD_KERNEL(mean)(const Mean& job, const Box& box, Scratch& scratch) {
-    with_exact_sum(job.type, [&](auto element) { run_mean<decltype(element)>(job, box, scratch); });
+    with_exact_sum(job.type, [&](auto element) { Averager<decltype(element)>(job, scratch).box(box); });
 }
 
 void POOLGRAD_KERNEL(spread)(const Spread& job, const Box& box, Scratch& scratch) {
-    with_share(job.type, [&](auto element) { run_spread<decltype(element)>(job, box, scratch); });
+    with_share(job.type, [&](auto element) { Spreader<decltype(element)>(job, scratch).box(box); });
 }
 
 }  // namespace poolgrad

@@ -3,6 +3,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -31,6 +34,24 @@ int block_getbuffer(PyObject* self, Py_buffer* view, int flags) {
 }
 
 PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(block_getbuffer)}, {0, nullptr}};
+
+// Lets other Python threads run. A thread that comes back while the interpreter is shutting down is ended by it with a forced
+// unwinding, which must not pass through C++ code that other people wrote: such a thread is put to sleep for good instead.
+class OthersMayRun {
+public:
+    OthersMayRun() : state_(PyEval_SaveThread()) {}
+    ~OthersMayRun() {
+        try {
+            PyEval_RestoreThread(state_);
+        } catch (abi::__forced_unwind&) {
+            for (;;) pause();
+        }
+    }
+    OthersMayRun(const OthersMayRun&) = delete;
+
+private:
+    PyThreadState* state_;
+};
 
 // ---- arrays ---------------------------------------------------------------------------------------------------------
 
@@ -61,7 +82,7 @@ public:
         const Result values(*this, y, true), codes(*this, code, true);
         const auto view = input(*in, type, false);
         if (!view) return false;
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         plan_.maximum(DType(type), *view, values.data(dtype_bytes(DType(type))), codes.data(), codes.width(), ignore_nan);
         return true;
     }
@@ -70,7 +91,7 @@ public:
         const Result codes(*this, code, true, false), values(*this, y, true);
         const auto view = input(*in, type, false);
         if (!view) return false;
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         plan_.take(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))));
         return true;
     }
@@ -79,7 +100,7 @@ public:
         const Result codes(*this, code, true, false), values(*this, gx, false);
         const auto view = input(*in, type, true);
         if (!view) return false;
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         plan_.put(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))), assign);
         return true;
     }
@@ -88,7 +109,7 @@ public:
         const Result values(*this, y, true);
         const auto view = input(*in, type, false);
         if (!view) return false;
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         plan_.mean(DType(type), *view, values.data(dtype_bytes(DType(type))));
         return true;
     }
@@ -97,7 +118,7 @@ public:
         const Result values(*this, gx, false);
         const auto view = input(*in, type, true);
         if (!view) return false;
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         plan_.spread(DType(type), *view, values.data(dtype_bytes(DType(type))));
         return true;
     }
@@ -106,7 +127,7 @@ public:
         const Result wanted(*this, equal, true, false), values(*this, gx, false);
         const auto view = input(*in, type, false), grads = input(*grad, type, true);
         if (!view || !grads) return false;
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.max_put(DType(type), *view, *grads, wanted.data(bytes), values.data(bytes), ignore_nan);
         return true;
@@ -116,7 +137,7 @@ public:
         const Result wanted(*this, equal, true, false), values(*this, y, true);
         const auto view = input(*in, type, false), others = input(*other, type, false);
         if (!view || !others || view->outer_split != others->outer_split || !same_steps(*view, *others)) return false;
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.max_take(DType(type), *view, *others, wanted.data(bytes), values.data(bytes), ignore_nan);
         return true;
@@ -126,7 +147,7 @@ public:
         const Result wanted(*this, y, true, false), values(*this, gx, false);
         const auto view = input(*in, type, false), grads = input(*grad, type, true);
         if (!view || !grads) return false;
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.ties_put(DType(type), *view, wanted.data(bytes), *grads, values.data(bytes), split);
         return true;
@@ -136,24 +157,24 @@ public:
         const Result wanted(*this, y, true, false), values(*this, out, true);
         const auto view = input(*in, type, false), others = input(*other, type, false);
         if (!view || !others) return false;
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.ties_take(DType(type), *view, wanted.data(bytes), *others, values.data(bytes), split);
         return true;
     }
     void code_to_index(nb::handle code, int scope, nb::handle index) const {
         const Result codes(*this, code, true, false), indices(*this, index, true);
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         plan_.code_to_index(codes.data(), codes.width(), scope, indices.data(), indices.width());
     }
     int64_t find_bad_code(nb::handle code) const {
         const Result codes(*this, code, true, false);
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         return plan_.find_bad_code(codes.data(), codes.width());
     }
     int64_t find_bad_index(nb::handle index, int scope) const {
         const Result indices(*this, index, true, false);
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         return plan_.find_bad_index(indices.data(), indices.width(), scope);
     }
     bool index_put(int type, nb::handle g, nb::handle index, int scope, nb::handle gx) const {
@@ -161,13 +182,13 @@ public:
         const Result indices(*this, index, true, false), values(*this, gx, false);
         const auto grads = input(*grad, type, true);
         if (!grads) return false;
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         plan_.index_put(DType(type), *grads, indices.data(), indices.width(), scope, values.data(dtype_bytes(DType(type))));
         return true;
     }
     void index_take(int type, nb::handle v, nb::handle index, int scope, nb::handle y) const {
         const Result source(*this, v, false, false), indices(*this, index, true, false), values(*this, y, true);
-        const nb::gil_scoped_release release;
+        const OthersMayRun release;
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.index_take(DType(type), plan_.dense(source.data(bytes), false, bytes), indices.data(), indices.width(), scope, values.data(bytes));
     }
@@ -307,6 +328,7 @@ private:
 
 NB_MODULE(_kernels, m) {
     using namespace poolgrad;
+    nb::set_leak_warnings(false);   // threads that are put to sleep at exit keep what they hold
     m.doc() = "The CPU kernels of poolgrad. Use poolgrad's own functions; these trust their caller.";
     nb::class_<PyBlock>(m, "Block", nb::type_slots(block_slots)).def(nb::init<size_t>(), nb::arg("bytes"));
     nb::class_<PyPlan>(m, "Plan")

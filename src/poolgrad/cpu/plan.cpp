@@ -57,6 +57,11 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
         // What lies beyond the end of the axis for every window need not be visited.
         axis.window = listed ? spec.extent : std::min(spec.window, (spec.size - 1 + spec.before) / spec.dilation + 1);
         axis.uniform = !listed && spec.before <= spec.size - 1;
+        if (axis.uniform) {
+            axis.whole_begin = std::min(axis.count, ceil_div(axis.before, axis.stride));
+            const int64_t reach = (axis.window - 1) * axis.dilation;
+            axis.whole_end = std::max(axis.whole_begin, std::min(axis.count, floor_div(axis.size - 1 - reach + axis.before, axis.stride) + 1));
+        }
         if (listed) {
             axis.starts = lists_.emplace_back(spec.starts).data();
             axis.stops = lists_.emplace_back(spec.stops).data();
@@ -127,6 +132,7 @@ struct Plan::Tiles {
             b.high[a] = std::min(size[a], b.low[a] + tile[a]);
         }
         b.n = i;
+        b.n_end = i + 1;
         return b;
     }
 };
@@ -171,15 +177,28 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) cons
     return t;
 }
 
-template <class F> void Plan::each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f) const {
+// Calls f for every box. Where images are small, kernels that can (`grouped`) are given several at once.
+template <class F> void Plan::each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped) const {
     if ((outputs ? outputs_ : inputs_) == 0) return;
-    const Tiles t = tiles(outputs, bytes, scratch_bytes);
+    Tiles t = tiles(outputs, bytes, scratch_bytes);
     const int64_t work = std::max(inputs_, outputs_) * bytes;
+    int64_t images = 1;   // in one box
+    const int64_t boxes = t.total / g_.outer;
+    if (grouped && boxes == 1) {
+        images = std::clamp<int64_t>(tile_bytes / std::max<int64_t>(1, work / g_.outer), 1, g_.outer);
+        if (work >= small_work) images = std::max<int64_t>(1, std::min(images, g_.outer / (2 * get_num_threads())));
+        t.total = ceil_div(g_.outer, images);
+    }
     int64_t group = 1;   // boxes in one task
     if (work < small_work) group = t.total;
     else group = std::max<int64_t>(1, std::min(t.total / (4 * get_num_threads()), tile_bytes / std::max<int64_t>(1, work / t.total)));
     parallel(ceil_div(t.total, group), [&](int64_t task, Scratch& scratch) {
-        for (int64_t i = task * group; i < std::min(t.total, (task + 1) * group); ++i) f(t.box(i), scratch);
+        for (int64_t i = task * group; i < std::min(t.total, (task + 1) * group); ++i) {
+            Box box = t.box(i);
+            box.n *= images;
+            box.n_end = std::min(g_.outer, box.n + images);
+            f(box, scratch);
+        }
     });
 }
 
@@ -244,7 +263,7 @@ void Plan::maximum(DType type, const View& x, void* y, void* code, int code_widt
     if (y) job.y = dense(y, true, bytes), job.streaming = streaming(y, outputs_, bytes);
     if (code) job.code = dense(code, true, code_width);
     const Kernels& k = kernels();
-    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); });
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); }, true);
 }
 
 void Plan::take(DType type, const View& v, const void* code, int code_width, void* y) const {
@@ -259,7 +278,7 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     const bool coded = g_.elements > many_elements;
     job.streaming = !coded && streaming(y, outputs_, bytes);
     const Kernels& k = kernels();
-    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); });
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); }, !coded);
 }
 
 void Plan::put(DType type, const View& g, const void* code, int code_width, void* gx, bool assign) const {
@@ -277,7 +296,7 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
         each_slab([&](const Box& box, Scratch& scratch) { k.put_coded(job, box, scratch); });
     } else {
         job.streaming = streaming(gx, inputs_, bytes);
-        each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.put(job, box, scratch); });
+        each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.put(job, box, scratch); }, true);
     }
 }
 
@@ -298,7 +317,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
             if (equal) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
         } else {
             choose.code = dense(codes.as<void>(), true, width);
-            each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(choose, box, scratch); });
+            each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(choose, box, scratch); }, true);
         }
         return put(type, g, codes.as<void>(), width, gx, false);
     }
@@ -313,6 +332,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     each_box(false, bytes, choose.code_width, [&](const Box& box, Scratch& scratch) {
         Box outputs;
         outputs.n = box.n;
+        outputs.n_end = box.n_end;
         View codes{};
         codes.outer_split = 1;
         int64_t step = g_.inner, offset = 0;
@@ -323,18 +343,21 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
             offset += outputs.low[a] * step;
             step *= outputs.high[a] - outputs.low[a];
         }
+        codes.outer_step[0] = step;
+        offset += box.n * step;
+        const int64_t total = step * (box.n_end - box.n);
         constexpr int64_t margin = 64;   // vectors may read a little to both sides
-        char* memory = static_cast<char*>(reserve(scratch, 5, static_cast<size_t>((step + 2 * margin) * choose.code_width)));
+        char* memory = static_cast<char*>(reserve(scratch, 5, static_cast<size_t>((total + 2 * margin) * choose.code_width)));
         codes.data = memory + (margin - offset) * choose.code_width;
         codes.begin = memory;
-        codes.end = memory + (step + 2 * margin) * choose.code_width;
+        codes.end = memory + (total + 2 * margin) * choose.code_width;
         Scan mine = choose;
         mine.code = codes;
         k.scan(mine, outputs, scratch);
         Put then = put;
         then.code = codes;
         k.put(then, box, scratch);
-    });
+    }, true);
 }
 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
@@ -355,7 +378,7 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     job.code_width = 1;
     job.streaming = streaming(y, outputs_, bytes);
     const Kernels& k = kernels();
-    each_box(true, 2 * bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); });
+    each_box(true, 2 * bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); }, true);
 }
 
 // The windows of a large pooling, axis by axis, last axis first. x is dense.
@@ -431,7 +454,7 @@ void Plan::match_large(DType type, const View& x, const void* equal, bool ignore
                 });
                 if (same) continue;
                 Box one;
-                one.n = box.n;
+                one.n = box.n, one.n_end = box.n + 1;
                 for (int a = 0; a < g_.rank; ++a) one.low[a] = a < g_.rank - 1 ? walk.at[a] : o, one.high[a] = one.low[a] + 1;
                 k.scan(job, one, scratch);
             }
@@ -449,11 +472,11 @@ void Plan::mean(DType type, const View& x, void* y) const {
     const Kernels& k = kernels();
     if (!large_) {
         job.streaming = streaming(y, outputs_, bytes);
-        each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.mean(job, box, scratch); });
+        each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.mean(job, box, scratch); }, true);
         return;
     }
     if (outputs_ == 0) return;
-    const int64_t sum_bytes = type == DType::i64 || type == DType::u64 ? 16 : type <= DType::bf16 ? 4 : 8;
+    const int64_t sum_bytes = type == DType::f64 || type == DType::i64 || type == DType::u64 ? 16 : type <= DType::bf16 ? 4 : 8;
     auto sums = std::make_unique<Buffer>(inputs_ * sum_bytes);
     each_box(false, bytes, 0, [&](const Box& box, Scratch&) { k.mean_begin(job, box, sums->as<void>()); });
     int64_t columns = g_.inner;
@@ -481,11 +504,11 @@ void Plan::spread(DType type, const View& g, void* gx) const {
     for (int a = 0; a < g_.rank; ++a) dilated = dilated || g_.axes[a].dilation > 1;
     if (!large_ || dilated) {
         job.streaming = streaming(gx, inputs_, bytes);
-        each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.spread(job, box, scratch); });
+        each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.spread(job, box, scratch); }, true);
         return;
     }
     if (inputs_ == 0) return;
-    const int64_t sum_bytes = type >= DType::i8 ? 16 : type <= DType::bf16 ? 4 : 8;
+    const int64_t sum_bytes = type >= DType::f64 ? 16 : type <= DType::bf16 ? 4 : 8;
     auto sums = std::make_unique<Buffer>(outputs_ * sum_bytes);
     each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.spread_begin(job, box, sums->as<void>()); });
     int64_t columns = g_.inner;
@@ -545,7 +568,7 @@ void Plan::ties_put(DType type, const View& x, const void* y, const View& g, voi
         if (!first_row(box, g_.rank, walk)) return;
         with_order(type, false, [&](auto order) {
             using T = typename decltype(order)::Stored;
-            with_wrapping_sum(type, [&](auto element) {
+            const auto collect = [&](auto element) {
                 using E = decltype(element);
                 using Stored = typename E::Stored;
                 using Sum = typename E::Sum;
@@ -563,15 +586,18 @@ void Plan::ties_put(DType type, const View& x, const void* y, const View& g, voi
                                         if (!contains(axis, o, w)) continue;
                                         const int64_t at = outer_offset(wanted, box.n) + taps[t].offset + o * g_.inner + c;
                                         if (!order.equals_one(mine, order.key(static_cast<const T*>(y)[at]))) continue;
-                                        const Sum share = E::widen_one(static_cast<const Stored*>(g.data)[outer_offset(g, box.n) + taps[t].code_offset + o * g_.inner + c]);
-                                        sum = static_cast<Sum>(sum + (split ? static_cast<Sum>(share / static_cast<Sum>(counts.as<uint32_t>()[at])) : share));
+                                        Sum share = E::widen_one(static_cast<const Stored*>(g.data)[outer_offset(g, box.n) + taps[t].code_offset + o * g_.inner + c]);
+                                        if (split) share = E::share_one(share, E::weigh(counts.as<uint32_t>()[at]));
+                                        sum = static_cast<Sum>(sum + share);
                                     }
                                 static_cast<Stored*>(gx)[result + w * g_.inner + c] = E::narrow_one(sum);
                             }
                         }
                     } while (next_row(box, g_.rank, walk));
                 }
-            });
+            };
+            if (split) with_share(type, collect);
+            else with_wrapping_sum(type, collect);
         });
     });
 }
@@ -608,11 +634,10 @@ void Plan::ties_take(DType type, const View& x, const void* y, const View& v, vo
                                     for (int64_t j = 0; j < s.length; ++j) {
                                         const int64_t at = from + j * axis.dilation * g_.inner + c;
                                         if (!order.equals_one(order.key(static_cast<const T*>(x.data)[outer_offset(x, box.n) + taps[t].offset + at]), mine)) continue;
-                                        sum += E::widen_one(static_cast<const Stored*>(v.data)[outer_offset(v, box.n) + others[t].offset + at]);
+                                        sum = sum + E::widen_one(static_cast<const Stored*>(v.data)[outer_offset(v, box.n) + others[t].offset + at]);
                                         ++count;
                                     }
-                                if (split && count > 1) sum = sum / static_cast<Sum>(count);
-                                static_cast<Stored*>(out)[row + o * g_.inner + c] = E::narrow_one(sum);
+                                static_cast<Stored*>(out)[row + o * g_.inner + c] = split && count > 1 ? E::average_one(sum, count) : E::narrow_one(sum);
                             }
                         }
                     } while (next_row(box, g_.rank, walk));
@@ -665,6 +690,21 @@ bool decode(const Geometry& g, const Span* spans, const int64_t* origins, uint64
     return true;
 }
 
+template <class T> uint64_t largest_of(const T* codes, int64_t count) {
+    T largest = 0;
+    for (int64_t i = 0; i < count; ++i) largest = std::max(largest, codes[i]);
+    return largest;
+}
+
+uint64_t largest_code(const void* codes, int64_t at, int64_t count, int width) {
+    switch (width) {
+        case 1: return largest_of(static_cast<const uint8_t*>(codes) + at, count);
+        case 2: return largest_of(static_cast<const uint16_t*>(codes) + at, count);
+        case 4: return largest_of(static_cast<const uint32_t*>(codes) + at, count);
+        default: return largest_of(static_cast<const uint64_t*>(codes) + at, count);
+    }
+}
+
 void keep_smaller(std::atomic<int64_t>& least, int64_t value) {
     int64_t now = least.load();
     while (value < now && !least.compare_exchange_weak(now, value)) {}
@@ -686,12 +726,37 @@ void Plan::code_to_index(const void* code, int code_width, int scope, void* inde
 
 int64_t Plan::find_bad_code(const void* code, int code_width) const {
     const View view = dense(code, true, code_width);
+    const int last = g_.rank - 1;
+    const Axis& axis = g_.axes[last];
+    // Where no window of a row is cut short, a code is good if it is small enough.
+    int64_t whole = axis.window;
+    for (int a = 0; a < last; ++a) whole *= g_.axes[a].window;
+    const bool dense_codes = whole == g_.elements;
     std::atomic<int64_t> bad{INT64_MAX};
     each_box(true, code_width, 0, [&](const Box& box, Scratch&) {
-        every_output(g_, box, view, [&](int64_t o, const Span* spans, const int64_t* origins, int64_t) {
-            int64_t at[max_axes];
-            if (!decode(g_, spans, origins, load_code(code, o, code_width), at)) keep_smaller(bad, o);
-        });
+        RowWalk walk;
+        if (!first_row(box, g_.rank, walk)) return;
+        Box part = box;
+        do {
+            bool simple = dense_codes && axis.uniform;
+            for (int a = 0; a < last; ++a) {
+                simple = simple && g_.axes[a].uniform && walk.at[a] >= g_.axes[a].whole_begin && walk.at[a] < g_.axes[a].whole_end;
+                part.low[a] = walk.at[a], part.high[a] = walk.at[a] + 1;
+            }
+            const auto check = [&](int64_t low, int64_t high) {
+                part.low[last] = low, part.high[last] = high;
+                every_output(g_, part, view, [&](int64_t o, const Span* spans, const int64_t* origins, int64_t) {
+                    int64_t at[max_axes];
+                    if (!decode(g_, spans, origins, load_code(code, o, code_width), at)) keep_smaller(bad, o);
+                });
+            };
+            const int64_t begin = simple ? std::clamp(axis.whole_begin, box.low[last], box.high[last]) : box.high[last];
+            const int64_t end = simple ? std::clamp(axis.whole_end, begin, box.high[last]) : begin;
+            check(box.low[last], begin);
+            check(end, box.high[last]);
+            const int64_t row = row_offset(view, box.n, walk, g_.rank);
+            if (begin < end && largest_code(code, row + begin * g_.inner, (end - begin) * g_.inner, code_width) >= static_cast<uint64_t>(g_.elements)) check(begin, end);
+        } while (next_row(box, g_.rank, walk));
     });
     return bad.load() == INT64_MAX ? -1 : bad.load();
 }
@@ -729,7 +794,7 @@ void Plan::index_put(DType type, const View& g, const void* index, int index_wid
             for (int64_t m = 0; m < g_.image_outer; ++m) {
                 const int64_t n = image * g_.image_outer + m;
                 Box all;
-                all.n = n;
+                all.n = n, all.n_end = n + 1;
                 for (int a = 0; a < g_.rank; ++a) all.low[a] = 0, all.high[a] = out_size(a);
                 RowWalk walk;
                 if (per_outer == 0 || !first_row(all, g_.rank, walk)) continue;

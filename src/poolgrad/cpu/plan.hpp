@@ -58,7 +58,7 @@ private:
 
     struct Tiles;
     Tiles tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) const;
-    template <class F> void each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f) const;
+    template <class F> void each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped = false) const;
     template <class F> void each_slab(F&& f) const;
     bool streaming(const void* data, int64_t elements, int64_t bytes) const;
     int equal_width() const;

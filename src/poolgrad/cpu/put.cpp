@@ -5,77 +5,270 @@
 namespace poolgrad {
 namespace {
 
-template <class E, class Code, bool assign> struct PutCollector {
-    using Element = E;
+// Elements [low, high) of the lanes that begin at p; the others are zero and not touched in memory.
+template <class T, int lanes> POOLGRAD_INLINE const T* copy_lanes(T (&lane)[lanes], const T* p, int64_t low, int64_t high) {
+    for (int i = 0; i < lanes; ++i) lane[i] = i >= low && i < high ? p[i] : T{};
+    return lane;
+}
+
+template <class E, class Code, bool assign> struct Putter {
     using Stored = typename E::Stored;
     using Sum = typename E::Sum;
     using I = typename IntOf<sizeof(Sum)>::type;
-    // A code wider than the sums does not fit their lanes.
-    static constexpr int lanes = sizeof(Code) <= sizeof(Sum) ? vector_bytes / sizeof(Sum) : 1;
+    static constexpr int lanes = E::lanes;
+    static constexpr bool in_vectors = sizeof(Code) <= sizeof(Sum);   // a code wider than the sums does not fit their lanes
+    using Sums = typename E::Sums;
+    using Codes = Vec<I, lanes>;
+
+    // A window that may have chosen us: where its gradient and its code are in their images, and the code that names us.
+    struct Source {
+        int64_t grad, code;
+        int64_t wanted;
+        int64_t shift;   // of the output, in elements
+    };
 
     const Put& job;
     const Geometry& g;
-    const Stored* grad = nullptr;
+    const Axis& axis;
+    Scratch& scratch;
+    const Stored* grad = nullptr;   // the image's
     const Code* code = nullptr;
+    const Tap* taps = nullptr;
+    int64_t tap_count = 0;
 
-    void begin_image(int64_t n) {
-        grad = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
-        code = static_cast<const Code*>(job.code.data) + outer_offset(job.code, n);
-    }
-    const int64_t* steps() const { return job.g.step; }
-    const int64_t* code_steps() const { return job.code.step; }
+    Putter(const Put& job, Scratch& scratch) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]), scratch(scratch) {}
 
-    POOLGRAD_INLINE I rule(const Tap& tap, int64_t, int64_t local) const { return static_cast<I>(tap.code + local); }
-
-    template <int n> static POOLGRAD_INLINE Vec<I, n> widen_codes(const Code* p) {
-        using U = Vec<typename IntOf<sizeof(I)>::natural, n>;
-        if constexpr (sizeof(Code) == sizeof(I)) return load<Vec<I, n>>(p);
-        else return reinterpret_cast<Vec<I, n>>(convert<U>(load<Vec<Code, n>>(p)));
+    static POOLGRAD_INLINE Codes widen_codes(const Code* p) {
+        if constexpr (sizeof(Code) == sizeof(I)) return load<Codes>(p);
+        else return reinterpret_cast<Codes>(convert<typename IntOf<sizeof(I)>::natural, lanes>(load<Vec<Code, lanes>>(p)));
     }
 
-    template <int n> static POOLGRAD_INLINE Vec<Sum, n> select(Vec<Sum, n> sum, Vec<I, n> hit, Vec<Sum, n> value) {
+    static POOLGRAD_INLINE Sums select(Sums sum, Codes hit, Sums value) {
         if constexpr (assign) return hit ? value : sum;
         else return hit ? sum + value : sum;
     }
 
-    template <int n> POOLGRAD_INLINE Vec<Sum, n> add(Vec<Sum, n> sum, I wanted, const Tap& tap, int64_t at) const {
-        const Vec<I, n> hit = widen_codes<n>(code + tap.code_offset + at) == wanted;
-        return select<n>(sum, hit, E::template widen_lanes<n>(grad + tap.offset + at));
+    POOLGRAD_INLINE void write(Stored* to, Sums sum) const {
+        const auto result = E::narrow_lanes(sum);
+        if (job.streaming) stream(to, result);
+        else store(to, result);
     }
 
-    template <int n, bool partly> POOLGRAD_INLINE Vec<Sum, n> add_row(Vec<Sum, n> sum, const Tap& tap, int64_t local, int64_t at, int64_t low, int64_t high) const {
-        const Stored* values = grad + tap.offset + at;
-        const Code* codes = code + tap.code_offset + at;
-        const I wanted = rule(tap, 0, local);
-        if constexpr (!partly) {
-            return select<n>(sum, widen_codes<n>(codes) == wanted, E::template widen_lanes<n>(values));
-        } else {
-            alignas(64) Stored value_lanes[n];
-            alignas(64) Code code_lanes[n];
-            if (values < static_cast<const Stored*>(job.g.begin) || values + n > static_cast<const Stored*>(job.g.end)) {
-                copy_lanes(value_lanes, values, low, high);
-                values = value_lanes;
+    // ---- vectors of channels ----------------------------------------------------------------------------------------
+
+    template <int vectors> POOLGRAD_INLINE void channels(Stored* gx, const Source* sources, int64_t n, int64_t output, int64_t c) {
+        Sums sum[vectors] = {};
+        const int64_t at = output * g.inner + c;
+        for (int64_t k = 0; k < n; ++k) {
+            const Codes wanted = splat<I, lanes>(static_cast<I>(sources[k].wanted));
+            for (int u = 0; u < vectors; ++u) {
+                const Codes hit = widen_codes(code + sources[k].code + at + u * lanes) == wanted;
+                sum[u] = select(sum[u], hit, E::widen_lanes(grad + sources[k].grad + at + u * lanes));
             }
-            if (codes < static_cast<const Code*>(job.code.begin) || codes + n > static_cast<const Code*>(job.code.end)) {
-                copy_lanes(code_lanes, codes, low, high);
-                codes = code_lanes;
+        }
+        for (int u = 0; u < vectors; ++u) write(gx + c + u * lanes, sum[u]);
+    }
+
+    POOLGRAD_INLINE void all_channels(Stored* gx, const Source* sources, int64_t n, int64_t output) {
+        int64_t c = 0;
+        for (; c + most_vectors * lanes <= g.inner; c += most_vectors * lanes) channels<most_vectors>(gx, sources, n, output, c);
+        if (most_vectors > 2 && c + 2 * lanes <= g.inner) { channels<2>(gx, sources, n, output, c); c += 2 * lanes; }
+        if (c + lanes <= g.inner) { channels<1>(gx, sources, n, output, c); c += lanes; }
+        if (c < g.inner) channels<1>(gx, sources, n, output, g.inner - lanes);
+    }
+
+    // The sources of input w, whatever the axis.
+    int64_t sources_of(int64_t w, Source* sources) const {
+        const Cover windows = cover(axis, w);
+        int64_t n = 0;
+        for (int64_t t = 0; t < tap_count; ++t)
+            for (int64_t o = windows.first; o < windows.last; ++o)
+                if (contains(axis, o, w))
+                    sources[n++] = {taps[t].offset + o * g.inner, taps[t].code_offset + o * g.inner, taps[t].code + local(axis, o, w), 0};
+        return n;
+    }
+
+    // `sources` are those of the phases, or room for those of one input; `room` is always room.
+    void row_of_channels(Stored* gx, int64_t w0, int64_t w1, const Phases* phases, const Source* sources, Source* room) {
+        int64_t w = w0;
+        if (phases) {
+            const int64_t s = axis.stride;
+            // From here to there all windows of the phases exist.
+            const int64_t begin = smaller(w1, larger(w0, -phases->lowest * s - axis.before));
+            const int64_t end = larger(begin, smaller(w1, (axis.count - phases->highest) * s - axis.before));
+            for (; w < begin; ++w) all_channels(gx + w * g.inner, room, sources_of(w, room), 0);
+            for (int64_t phase = 0; phase < s; ++phase) {
+                const int64_t first = ceil_div(begin + axis.before - phase, s), last = ceil_div(end + axis.before - phase, s);
+                const Source* from = sources + phases->begin[phase] * tap_count;
+                const int64_t n = (phases->begin[phase + 1] - phases->begin[phase]) * tap_count;
+                Stored* to = gx + (first * s + phase - axis.before) * g.inner;
+                for (int64_t j = first; j < last; ++j, to += s * g.inner) all_channels(to, from, n, j);
             }
-            const Vec<I, n> hit = (widen_codes<n>(codes) == wanted) & lane_mask<I, n>(low, high);
-            return select<n>(sum, hit, E::template widen_lanes<n>(values));
+            w = end;
+        }
+        for (; w < w1; ++w) all_channels(gx + w * g.inner, room, sources_of(w, room), 0);
+    }
+
+    // ---- vectors along the row --------------------------------------------------------------------------------------
+
+    // The sources of all phases, relative to output 0, in ascending order of the windows.
+    void phase_sources(const Phases& phases, Source* sources) const {
+        for (int64_t phase = 0; phase < axis.stride; ++phase)
+            for (int64_t t = 0; t < tap_count; ++t)
+                for (int64_t k = phases.begin[phase]; k < phases.begin[phase + 1]; ++k) {
+                    const Shift& s = phases.shifts[k];
+                    *sources++ = {taps[t].offset + s.shift * g.inner, taps[t].code_offset + s.shift * g.inner, taps[t].code + s.code, s.shift * g.inner};
+                }
+    }
+
+    template <int vectors> POOLGRAD_INLINE void collect(Sums (&sum)[vectors], const Source* sources, int64_t n, int64_t f) const {
+        for (int u = 0; u < vectors; ++u) sum[u] = Sums{};
+        for (int64_t k = 0; k < n; ++k) {
+            const Codes wanted = splat<I, lanes>(static_cast<I>(sources[k].wanted));
+            for (int u = 0; u < vectors; ++u) {
+                const Codes hit = widen_codes(code + sources[k].code + f + u * lanes) == wanted;
+                sum[u] = select(sum[u], hit, E::widen_lanes(grad + sources[k].grad + f + u * lanes));
+            }
         }
     }
 
-    POOLGRAD_INLINE Sum add_one(Sum sum, const Tap& tap, int64_t, int64_t local, int64_t at) const {
-        if (static_cast<int64_t>(code[tap.code_offset + at]) != tap.code + local) return sum;
-        const Sum value = E::widen_one(grad[tap.offset + at]);
-        return assign ? value : static_cast<Sum>(sum + value);
+    // The same where some lanes lie outside the row of outputs.
+    __attribute__((noinline)) Sums collect_at_border(const Source* sources, int64_t n, int64_t f) const {
+        Sums sum{};
+        const int64_t outputs = axis.count * g.inner;
+        for (int64_t k = 0; k < n; ++k) {
+            const int64_t low = -(f + sources[k].shift), high = outputs + low;
+            if (low >= lanes || high <= 0) continue;
+            const Stored* values = grad + sources[k].grad + f;
+            const Code* codes = code + sources[k].code + f;
+            alignas(64) Stored value_lanes[lanes];
+            alignas(64) Code code_lanes[lanes];
+            if (values < static_cast<const Stored*>(job.g.begin) || values + lanes > static_cast<const Stored*>(job.g.end)) values = copy_lanes(value_lanes, values, low, high);
+            if (codes < static_cast<const Code*>(job.code.begin) || codes + lanes > static_cast<const Code*>(job.code.end)) codes = copy_lanes(code_lanes, codes, low, high);
+            const Codes hit = (widen_codes(codes) == static_cast<I>(sources[k].wanted)) & lane_mask<I, lanes>(low, high);
+            sum = select(sum, hit, E::widen_lanes(values));
+        }
+        return sum;
+    }
+
+    // Some vectors of every phase; at the border one.
+    template <int vectors, bool border> POOLGRAD_INLINE void block_of_row(Stored* row, const Source* sources, const Phases& phases, int64_t begin, int64_t f) const {
+        const int64_t s = axis.stride, inner = g.inner, q = f - begin;
+        using Narrow = decltype(E::narrow_lanes(Sums{}));
+        const auto of_phase = [&](int64_t phase, Narrow (&result)[vectors]) __attribute__((always_inline)) {
+            const Source* from = sources + phases.begin[phase] * tap_count;
+            const int64_t n = (phases.begin[phase + 1] - phases.begin[phase]) * tap_count;
+            Sums sum[vectors];
+            if constexpr (border) sum[0] = collect_at_border(from, n, f);
+            else collect<vectors>(sum, from, n, f);
+            for (int u = 0; u < vectors; ++u) result[u] = E::narrow_lanes(sum[u]);
+        };
+        Narrow result[vectors], odd[vectors];
+        if (s == 1) {
+            of_phase(0, result);
+            for (int u = 0; u < vectors; ++u) store(row + q + u * lanes, result[u]);
+        } else if (s == 2 && inner == 1) {
+            of_phase(0, result);
+            of_phase(1, odd);
+            for (int u = 0; u < vectors; ++u) store_interleaved<Stored, lanes>(row + 2 * (q + u * lanes), result[u], odd[u]);
+        } else {
+            for (int64_t phase = 0; phase < s; ++phase) {
+                of_phase(phase, result);
+                for (int u = 0; u < vectors; ++u) store_phase<Stored, lanes>(row, q + u * lanes, inner, s, phase, result[u]);
+            }
+        }
+    }
+
+    // What all rows of a box have in common.
+    struct RowPlan {
+        int64_t begin, end;         // flat (output, channel) range of the phases
+        int64_t inside, outside;    // in between, all windows of the phases exist
+        int64_t skip;               // what the first phases write before the box
+        Stored* row;
+    };
+
+    RowPlan row_plan(const Phases& phases, int64_t w0, int64_t w1) const {
+        const int64_t s = axis.stride, inner = g.inner;
+        const int64_t first = floor_div(w0 + axis.before, s), last = floor_div(w1 - 1 + axis.before, s) + 1;
+        Stored* row = static_cast<Stored*>(reserve(scratch, 1, sizeof(Stored) * static_cast<size_t>(((last - first) * inner + lanes) * s)));
+        return {first * inner, last * inner, -phases.lowest * inner, (axis.count - phases.highest) * inner, (w0 + axis.before - first * s) * inner, row};
+    }
+
+    void row_of_elements(Stored* gx, int64_t count, const RowPlan& plan, const Phases& phases, const Source* sources, int64_t furthest_grad, int64_t furthest_code) {
+        // Lanes that no result depends on may be read outside the row, but never outside the arrays.
+        const int64_t safe = smaller(static_cast<const Stored*>(job.g.end) - grad - furthest_grad, static_cast<const Code*>(job.code.end) - code - furthest_code);
+        int64_t f = plan.begin;
+        for (; f < plan.end && f < plan.inside; f += lanes) block_of_row<1, true>(plan.row, sources, phases, plan.begin, f);
+        const int64_t whole = smaller(plan.outside, safe);
+        for (; f + 2 * lanes <= smaller(plan.end, whole); f += 2 * lanes) block_of_row<2, false>(plan.row, sources, phases, plan.begin, f);
+        for (; f < plan.end; f += lanes) {
+            if (smaller(f + lanes, plan.end) <= plan.outside && f + lanes <= safe) block_of_row<1, false>(plan.row, sources, phases, plan.begin, f);
+            else block_of_row<1, true>(plan.row, sources, phases, plan.begin, f);
+        }
+        write_row(gx, plan.row + plan.skip, count, job.streaming);
+    }
+
+    // ---- one by one -------------------------------------------------------------------------------------------------
+
+    void row_one_by_one(Stored* gx, int64_t w0, int64_t w1, Source* sources) {
+        for (int64_t w = w0; w < w1; ++w) {
+            const int64_t n = sources_of(w, sources);
+            for (int64_t c = 0; c < g.inner; ++c) {
+                Sum sum{};
+                for (int64_t k = 0; k < n; ++k) {
+                    if (static_cast<int64_t>(code[sources[k].code + c]) != sources[k].wanted) continue;
+                    const Sum value = E::widen_one(grad[sources[k].grad + c]);
+                    sum = assign ? value : static_cast<Sum>(sum + value);
+                }
+                gx[w * g.inner + c] = E::narrow_one(sum);
+            }
+        }
+    }
+
+    void box(const Box& box) {
+        const int last = g.rank - 1;
+        const int64_t w0 = box.low[last], w1 = box.high[last];
+        RowWalk walk;
+        if (!first_row(box, g.rank, walk)) return;
+        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
+        taps = rows;
+        const bool by_phase = axis.uniform && axis.stride <= 16 && axis.window <= 4096;
+        int64_t most = axis.window;   // of the sources of one input, or of all phases together
+        if (axis.starts)
+            for (int64_t w = w0; w < w1; ++w) most = larger(most, cover(axis, w).last - cover(axis, w).first);
+        Source* sources = static_cast<Source*>(reserve(scratch, 2, sizeof(Source) * static_cast<size_t>(most * most_taps(g))));
+        const Phases phases = by_phase ? Phases(axis, scratch, 6) : Phases();
+        Source* room = static_cast<Source*>(reserve(scratch, 4, sizeof(Source) * static_cast<size_t>(most * most_taps(g))));
+        const bool along_row = in_vectors && by_phase && g.inner < lanes;
+        const RowPlan plan = along_row ? row_plan(phases, w0, w1) : RowPlan{};
+        do {
+            tap_count = cover_taps(g, walk.at, job.g.step, job.code.step, rows);
+            if (by_phase) phase_sources(phases, sources);
+            int64_t furthest_grad = 0, furthest_code = 0;
+            for (int64_t k = 0; along_row && k < phases.begin[axis.stride] * tap_count; ++k) {
+                furthest_grad = larger(furthest_grad, sources[k].grad);
+                furthest_code = larger(furthest_code, sources[k].code);
+            }
+            for (int64_t n = box.n; n < box.n_end; ++n) {   // the same rows of all images
+                grad = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
+                code = static_cast<const Code*>(job.code.data) + outer_offset(job.code, n);
+                Stored* to = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, n, walk, g.rank);
+                if constexpr (in_vectors) {
+                    if (g.inner >= lanes) row_of_channels(to, w0, w1, by_phase ? &phases : nullptr, sources, room);
+                    else if (along_row) row_of_elements(to + w0 * g.inner, (w1 - w0) * g.inner, plan, phases, sources, furthest_grad, furthest_code);
+                    else row_one_by_one(to, w0, w1, room);
+                } else {
+                    row_one_by_one(to, w0, w1, room);
+                }
+            }
+        } while (next_row(box, g.rank, walk));
+        if (job.streaming) stream_fence();
     }
 };
 
 template <class E, class Code> void run(const Put& job, const Box& box, Scratch& scratch) {
-    const Geometry& g = *job.geometry;
-    if (job.assign) Gatherer<PutCollector<E, Code, true>>({job, g}, g, job.streaming).box(box, job.gx, scratch);
-    else Gatherer<PutCollector<E, Code, false>>({job, g}, g, job.streaming).box(box, job.gx, scratch);
+    if (job.assign) Putter<E, Code, true>(job, scratch).box(box);
+    else Putter<E, Code, false>(job, scratch).box(box);
 }
 
 template <class E> void run_element(const Put& job, const Box& box, Scratch& scratch) {

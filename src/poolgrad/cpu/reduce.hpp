@@ -1,7 +1,8 @@
 // Walks output rows and hands their windows to a reducer (a maximum or a sum) in blocks as wide as a vector:
 // along the channels where there are enough of them, else along the row.
 //
-// A Reducer says: `lanes`; begin_row(taps, n, offsets...); channels<vectors>(window, c); row<Step, masked>(...); single(window, c).
+// A Reducer says: `lanes`; begin_row(taps, n, image, walk); channels<vectors>(window, c); row<Step, masked, vectors>(block);
+// single(window, c).
 #pragma once
 
 #include "vec.hpp"
@@ -58,13 +59,20 @@ void row_blocks(Reducer& r, const Axis& axis, int64_t inner, int64_t w0, int64_t
     constexpr int lanes = Reducer::lanes;
     const int64_t end = w1 * inner, reach = (axis.window - 1) * axis.dilation;
     for (int64_t f = w0 * inner; f < end; f += lanes) {
-        const int64_t first = f / inner, last = (f + lanes - 1) / inner;
-        const RowBlock block{f, Step::stride * f - axis.before * inner, static_cast<int>(smaller(lanes, end - f))};
-        const bool full = first * axis.stride >= axis.before && last * axis.stride - axis.before + reach < axis.size && last < axis.count;
-        if (full && block.count == lanes) {
-            r.template row<Step, false>(block);
-        } else if (rows_low + block.position >= array_low && rows_high + block.position + reach * inner + Step::stride * lanes <= array_high) {
-            r.template row<Step, true>(block);
+        RowBlock block{f, Step::stride * f - axis.before * inner, static_cast<int>(smaller(lanes, end - f))};
+        if (f >= axis.whole_begin * inner && f + 2 * lanes <= smaller(end, axis.whole_end * inner) &&
+            rows_high + block.position + reach * inner + 2 * Step::stride * lanes <= array_high) {
+            block.count = 2 * lanes;
+            r.template row<Step, false, 2>(block);
+            f += lanes;
+            continue;
+        }
+        const bool whole = f >= axis.whole_begin * inner && f + block.count <= axis.whole_end * inner;
+        const bool safe = rows_low + block.position >= array_low && rows_high + block.position + reach * inner + Step::stride * lanes <= array_high;
+        if (whole && safe) {
+            r.template row<Step, false, 1>(block);
+        } else if (safe) {
+            r.template row<Step, true, 1>(block);
         } else {
             for (int64_t q = f; q < f + block.count; ++q) r.single(window_of(axis, q / inner), q % inner);
         }
@@ -102,13 +110,15 @@ template <class Reducer> void reduce_box(Reducer& r, const Geometry& g, const Bo
     RowWalk walk;
     if (!first_row(box, g.rank, walk)) return;
     const View& x = r.source();
-    const int64_t image = outer_offset(x, box.n);
     const int64_t low = static_cast<const Stored*>(x.begin) - static_cast<const Stored*>(x.data);
     const int64_t high = static_cast<const Stored*>(x.end) - static_cast<const Stored*>(x.data);
     do {
         const int64_t n = window_taps(g, walk.at, x.step, taps);
-        r.begin_row(taps, n, box.n, walk);
-        reduce_row(r, g, box.low[g.rank - 1], box.high[g.rank - 1], image + taps[0].offset, image + taps[n - 1].offset, low, high);
+        for (int64_t i = box.n; i < box.n_end; ++i) {   // the same rows of all images: what is known of one holds for the others
+            const int64_t image = outer_offset(x, i);
+            r.begin_row(taps, n, i, walk);
+            reduce_row(r, g, box.low[g.rank - 1], box.high[g.rank - 1], image + taps[0].offset, image + taps[n - 1].offset, low, high);
+        }
     } while (next_row(box, g.rank, walk));
     r.finish();
 }

@@ -46,13 +46,22 @@ template <class Order, Mode mode, What what> struct Scanner {
 
     void finish() { if (job.streaming) stream_fence(); }
 
+    // Without NaN a comparison is all a maximum needs. So each block is first done as if there were none, while the sum of
+    // its elements tells: it is NaN if one of them is. Then the block is done again with care.
+    static constexpr bool can_hurry = mode == Mode::maximum && Order::has_nan;
+
     // The state of one vector of windows while their elements pass by.
     struct State {
         Keys best;       // the winner so far, or the wanted value
         Codes at;        // the winner's code, or the wanted code
         Values value;    // the winner's bits, where carried
         Codes seen;      // lanes that have met a real element (masked blocks only)
+        Keys sum;        // of all elements (hurried blocks only)
     };
+
+    // In a masked block, elements that are not real are given a key that never wins. Where bits are carried along, the first
+    // real element has to be met instead.
+    static constexpr bool lowers = mode == Mode::maximum && !carries;
 
     POOLGRAD_INLINE void expect(State& s, int64_t output) const {
         if constexpr (mode == Mode::equal) {
@@ -63,16 +72,26 @@ template <class Order, Mode mode, What what> struct Scanner {
         if constexpr (mode != Mode::maximum && carries) s.value = Values{};
     }
 
-    template <bool masked> POOLGRAD_INLINE void meet(State& s, Values element, Values other, I element_code, Codes real) const {
+    template <bool masked, bool hurried> POOLGRAD_INLINE void meet(State& s, Values element, Values other, I element_code, Codes real) const {
         Codes hit;
         Keys key;
+        if constexpr (hurried) {
+            if constexpr (masked) element = real ? element : Values{} + order.lowest();
+            s.sum += element;
+            if constexpr (writes_code || carries) hit = element > s.best;
+            s.best = larger_lanes(element, s.best);
+            if constexpr (writes_code) s.at = hit ? Codes{} + element_code : s.at;
+            if constexpr (carries) s.value = hit ? (what == What::take ? other : element) : s.value;
+            return;
+        }
         if constexpr (mode == Mode::choice) {
             hit = s.at == element_code;
         } else {
             key = order.keys(element);
+            if constexpr (masked && lowers) key = real ? key : Keys{} + order.lowest();
             hit = mode == Mode::equal ? Codes(order.equals(key, s.best)) : Codes(order.wins(key, s.best));
         }
-        if constexpr (masked) {
+        if constexpr (masked && !lowers) {
             if constexpr (mode == Mode::maximum) { hit |= ~s.seen; s.seen |= real; }
             hit &= real;
         }
@@ -84,6 +103,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     // The first element of the window, which wins against nothing.
     POOLGRAD_INLINE void start(State& s, Values element, Values other, I element_code) const {
         s.best = order.keys(element);
+        if constexpr (can_hurry) s.sum = element;
         if constexpr (writes_code) s.at = Codes{} + element_code;
         if constexpr (carries) s.value = what == What::take ? other : element;
     }
@@ -94,6 +114,17 @@ template <class Order, Mode mode, What what> struct Scanner {
     }
 
     template <int vectors> POOLGRAD_INLINE void channels(const Window& window, int64_t c) {
+        if constexpr (can_hurry) {
+            if (channels_done<vectors, true>(window, c)) return;
+            channels_with_care<vectors>(window, c);
+        } else {
+            channels_done<vectors, false>(window, c);
+        }
+    }
+
+    template <int vectors> __attribute__((noinline)) void channels_with_care(const Window& window, int64_t c) { channels_done<vectors, false>(window, c); }
+
+    template <int vectors, bool hurried> POOLGRAD_INLINE bool channels_done(const Window& window, int64_t c) {
         State s[vectors];
         const int64_t from = window.position * g.inner + c, step = axis.dilation * g.inner, to = window.output * g.inner + c;
         const auto visit = [&](int64_t t, int64_t j, bool first) __attribute__((always_inline)) {
@@ -104,7 +135,7 @@ template <class Order, Mode mode, What what> struct Scanner {
                 Values other{};
                 if constexpr (what == What::take) other = load<Values>(v + at + u * lanes);
                 if (first) start(s[u], element, other, element_code);
-                else meet<false>(s[u], element, other, element_code, Codes{});
+                else meet<false, hurried>(s[u], element, other, element_code, Codes{});
             }
         };
         if constexpr (mode == Mode::maximum) {
@@ -117,6 +148,11 @@ template <class Order, Mode mode, What what> struct Scanner {
             for (int64_t t = tap_count - 1; t >= 0; --t)
                 for (int64_t j = window.length - 1; j >= 0; --j) visit(t, j, false);
         }
+        if constexpr (hurried) {
+            Keys sum = s[0].sum;
+            for (int u = 1; u < vectors; ++u) sum += s[u].sum;
+            if (any_nan(sum)) return false;
+        }
         for (int u = 0; u < vectors; ++u) {
             if constexpr (writes_value) {
                 if (job.streaming) stream(y + to + u * lanes, result(s[u]));
@@ -124,13 +160,50 @@ template <class Order, Mode mode, What what> struct Scanner {
             }
             if constexpr (writes_code) store_codes<I, lanes>(code + (to + u * lanes) * job.code_width, job.code_width, s[u].at);
         }
+        return true;
     }
 
-    template <class Step, bool masked> POOLGRAD_INLINE void row(const RowBlock& block) {
-        State s;
+    template <class Step, bool masked, int vectors> POOLGRAD_INLINE void row(const RowBlock& block) {
+        if constexpr (can_hurry && (!masked || lowers)) {
+            if (row_done<Step, masked, true, vectors>(block)) return;
+            row_with_care<Step, masked, vectors>(block);
+        } else {
+            row_done<Step, masked, false, vectors>(block);
+        }
+    }
+
+    template <class Step, bool masked, int vectors> __attribute__((noinline)) void row_with_care(const RowBlock& block) {
+        row_done<Step, masked, false, vectors>(block);
+    }
+
+    // Which lanes of a block are real at each local position; kept, since it is the same for all rows of a box.
+    static constexpr int kept_positions = 8;
+    struct RealLanes {
+        int64_t output = -1;
+        Codes first;   // the first real local position of each lane
+        Codes at[kept_positions];
+    };
+    RealLanes first_block, last_block;
+
+    POOLGRAD_INLINE const RealLanes& real_at(const RowBlock& block) {
+        RealLanes& kept = block.position < 0 ? first_block : last_block;
+        if (kept.output != block.output) {
+            kept.output = block.output;
+            kept.first = Codes{};
+            for (int64_t j = 0; j < axis.window; ++j) {
+                const Codes real = real_lanes<I, lanes>(axis, g.inner, block, j);
+                if (j < kept_positions) kept.at[j] = real;
+                if (block.position + j * axis.dilation * g.inner < 0) kept.first -= ~real & (kept.first == static_cast<I>(j));   // all ones is -1
+            }
+        }
+        return kept;
+    }
+
+    template <class Step, bool masked, bool hurried, int vectors> POOLGRAD_INLINE bool row_done(const RowBlock& block) {
+        State s[vectors];
         if constexpr (mode != Mode::maximum) {
-            if (block.count == lanes) {
-                expect(s, block.output);
+            if (vectors > 1 || block.count == lanes) {
+                for (int u = 0; u < vectors; ++u) expect(s[u], block.output + u * lanes);
             } else {   // the wanted values end before the block does
                 Scanner partial = *this;
                 alignas(64) Stored values[lanes] = {};
@@ -143,22 +216,35 @@ template <class Order, Mode mode, What what> struct Scanner {
                     __builtin_memcpy(codes, wanted_code + block.output * job.code_width, static_cast<size_t>(job.code_width * block.count));
                     partial.wanted_code = codes;
                 }
-                partial.expect(s, 0);
+                partial.expect(s[0], 0);
             }
         }
-        if constexpr (masked) s.seen = Codes{};
+        const RealLanes* kept = nullptr;
+        if constexpr (masked) {
+            s[0].seen = Codes{};
+            kept = &real_at(block);
+        }
         const int64_t step = axis.dilation * g.inner;
         const auto visit = [&](int64_t t, int64_t j, bool first) __attribute__((always_inline)) {
             const int64_t at = taps[t].offset + block.position + j * step;
             const I element_code = static_cast<I>(taps[t].code + j);
-            Values element{}, other{};
-            if constexpr (mode != Mode::choice) element = Step::template get<Stored, lanes>(x + at);
-            if constexpr (what == What::take) other = Step::template get<Stored, lanes>(v + at);
-            if (first) start(s, element, other, element_code);
-            if (!first || masked) {
-                Codes real{};
-                if constexpr (masked) real = real_lanes<I, lanes>(axis, g.inner, block, j);
-                meet<masked>(s, element, other, element_code, real);
+            for (int u = 0; u < vectors; ++u) {
+                Values element{}, other{};
+                if constexpr (mode != Mode::choice) element = Step::template get<Stored, lanes>(x + at + u * lanes * Step::stride);
+                if constexpr (what == What::take) other = Step::template get<Stored, lanes>(v + at + u * lanes * Step::stride);
+                if (first) {
+                    start(s[u], element, other, element_code);
+                    if constexpr (masked && lowers) {
+                        s[u].best = Keys{} + order.lowest();
+                        if constexpr (can_hurry) s[u].sum = Keys{};
+                        if constexpr (writes_code) s[u].at = kept->first + static_cast<I>(taps[0].code);
+                    }
+                }
+                if (!first || masked) {
+                    Codes real{};
+                    if constexpr (masked) real = j < kept_positions ? kept->at[j] : Codes(real_lanes<I, lanes>(axis, g.inner, block, j));
+                    meet<masked, hurried>(s[u], element, other, element_code, real);
+                }
             }
         };
         if constexpr (mode == Mode::maximum) {
@@ -170,20 +256,29 @@ template <class Order, Mode mode, What what> struct Scanner {
             for (int64_t t = tap_count - 1; t >= 0; --t)
                 for (int64_t j = axis.window - 1; j >= 0; --j) visit(t, j, false);
         }
-        if (block.count == lanes) {
-            if constexpr (writes_value) store(y + block.output, result(s));
-            if constexpr (writes_code) store_codes<I, lanes>(code + block.output * job.code_width, job.code_width, s.at);
+        if constexpr (hurried) {
+            Keys sum = s[0].sum;
+            for (int u = 1; u < vectors; ++u) sum += s[u].sum;
+            if (any_nan(sum)) return false;
+        }
+        if (vectors > 1 || block.count == lanes) {
+            for (int u = 0; u < vectors; ++u) {
+                const int64_t to = block.output + u * lanes;
+                if constexpr (writes_value) store(y + to, result(s[u]));
+                if constexpr (writes_code) store_codes<I, lanes>(code + to * job.code_width, job.code_width, s[u].at);
+            }
         } else {
             if constexpr (writes_value) {
-                const Values r = result(s);
+                const Values r = result(s[0]);
                 __builtin_memcpy(y + block.output, &r, sizeof(Stored) * static_cast<size_t>(block.count));
             }
             if constexpr (writes_code) {
                 alignas(64) char codes[8 * lanes];
-                store_codes<I, lanes>(codes, job.code_width, s.at);
+                store_codes<I, lanes>(codes, job.code_width, s[0].at);
                 __builtin_memcpy(code + block.output * job.code_width, codes, static_cast<size_t>(job.code_width * block.count));
             }
         }
+        return true;
     }
 
     void single(const Window& window, int64_t c) {

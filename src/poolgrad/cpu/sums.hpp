@@ -9,31 +9,54 @@
 namespace poolgrad {
 namespace {
 
-// An Element says how an array element is stored (`Stored`), what sums of it are kept in (`Sum`) and the way between.
+// Sums that no vector holds are added up one by one; their vectors are only named.
+template <class Sum> struct Lane { using type = Sum; };
+template <> struct Lane<__int128> { using type = int64_t; };
+
+// An Element says how an array element is stored (`Stored`), what sums of it are kept in (`Sum`, in vectors `Sums`), and the
+// way between. An average is `average(sum, count)`; a share of a sum, to be added to other shares, `share(sum, weigh(count))`.
 
 template <class T, class S> struct Plain {
     using Stored = T;
     using Sum = S;
+    static constexpr int lanes = sizeof(S) <= 8 ? vector_bytes / static_cast<int>(sizeof(S)) : 1;
+    using Sums = Vec<typename Lane<S>::type, lanes>;
     static POOLGRAD_INLINE S widen_one(T v) { return static_cast<S>(v); }
     static POOLGRAD_INLINE T narrow_one(S v) { return static_cast<T>(v); }
-    static POOLGRAD_INLINE S share(T v, int64_t count) { return widen_one(v) * (S{1} / static_cast<S>(count)); }
-    template <int lanes> static POOLGRAD_INLINE Vec<S, lanes> widen_lanes(const T* p) {
-        if constexpr (__is_same(T, S)) return load<Vec<S, lanes>>(p);
-        else return convert<Vec<S, lanes>>(load<Vec<T, lanes>>(p));
+    static POOLGRAD_INLINE T average_one(S sum, int64_t count) { return static_cast<T>(sum / static_cast<S>(count)); }
+    static POOLGRAD_INLINE S weigh(int64_t count) { return S{1} / static_cast<S>(count); }
+    static POOLGRAD_INLINE S share_one(S sum, S weight) { return sum * weight; }
+    static POOLGRAD_INLINE Sums widen_lanes(const T* p) {
+        if constexpr (__is_same(T, S)) return load<Sums>(p);
+        else return convert<S, lanes>(load<Vec<T, lanes>>(p));
     }
-    template <int lanes> static POOLGRAD_INLINE auto narrow_lanes(Vec<S, lanes> v) {
+    static POOLGRAD_INLINE auto narrow_lanes(Sums v) {
         if constexpr (__is_same(T, S)) return v;
-        else return convert<Vec<T, lanes>>(v);
+        else return convert<T, lanes>(v);
     }
+    static POOLGRAD_INLINE auto average_lanes(Sums sum, int64_t count) { return narrow_lanes(sum / static_cast<S>(count)); }
+    static POOLGRAD_INLINE Sums share_lanes(Sums sum, S weight) { return sum * weight; }
 };
 
-struct HalfSum {
+// What 16-bit floats have in common: sums in float32.
+template <class Conversion> struct Sixteen : Conversion {
     using Stored = uint16_t;
     using Sum = float;
+    static constexpr int lanes = vector_bytes / 4;
+    using Sums = Vec<float, lanes>;
+    static POOLGRAD_INLINE uint16_t average_one(float sum, int64_t count) { return Conversion::narrow_one(sum / static_cast<float>(count)); }
+    static POOLGRAD_INLINE float weigh(int64_t count) { return 1.0f / static_cast<float>(count); }
+    static POOLGRAD_INLINE float share_one(float sum, float weight) { return sum * weight; }
+    static POOLGRAD_INLINE Sums widen_lanes(const uint16_t* p) { return Conversion::template widen_vector<lanes>(p); }
+    static POOLGRAD_INLINE auto narrow_lanes(Sums v) { return Conversion::template narrow_vector<lanes>(v); }
+    static POOLGRAD_INLINE auto average_lanes(Sums sum, int64_t count) { return narrow_lanes(sum / static_cast<float>(count)); }
+    static POOLGRAD_INLINE Sums share_lanes(Sums sum, float weight) { return sum * weight; }
+};
+
+struct HalfConversion {
     static POOLGRAD_INLINE float widen_one(uint16_t v) { return widen(Half{v}); }
     static POOLGRAD_INLINE uint16_t narrow_one(float v) { return narrow_half(v).bits; }
-    static POOLGRAD_INLINE float share(uint16_t v, int64_t count) { return widen_one(v) * (1.0f / static_cast<float>(count)); }
-    template <int lanes> static POOLGRAD_INLINE Vec<float, lanes> widen_lanes(const uint16_t* p) {
+    template <int lanes> static POOLGRAD_INLINE Vec<float, lanes> widen_vector(const uint16_t* p) {
 #if defined(__AVX512F__)
         if constexpr (lanes == 16) return reinterpret_cast<Vec<float, 16>>(_mm512_cvtph_ps(load<__m256i>(p)));
 #endif
@@ -44,7 +67,7 @@ struct HalfSum {
         for (int i = 0; i < lanes; ++i) v[i] = widen_one(p[i]);
         return v;
     }
-    template <int lanes> static POOLGRAD_INLINE Vec<uint16_t, lanes> narrow_lanes(Vec<float, lanes> v) {
+    template <int lanes> static POOLGRAD_INLINE Vec<uint16_t, lanes> narrow_vector(Vec<float, lanes> v) {
 #if defined(__AVX512F__)
         if constexpr (lanes == 16) return reinterpret_cast<Vec<uint16_t, 16>>(_mm512_cvtps_ph(reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
 #endif
@@ -57,51 +80,86 @@ struct HalfSum {
     }
 };
 
-struct BrainSum {
-    using Stored = uint16_t;
-    using Sum = float;
+struct BrainConversion {
     static POOLGRAD_INLINE float widen_one(uint16_t v) { return widen(Brain{v}); }
     static POOLGRAD_INLINE uint16_t narrow_one(float v) { return narrow_brain(v).bits; }
-    static POOLGRAD_INLINE float share(uint16_t v, int64_t count) { return widen_one(v) * (1.0f / static_cast<float>(count)); }
-    template <int lanes> static POOLGRAD_INLINE Vec<float, lanes> widen_lanes(const uint16_t* p) {
-        return reinterpret_cast<Vec<float, lanes>>(convert<Vec<uint32_t, lanes>>(load<Vec<uint16_t, lanes>>(p)) << 16);
+    template <int lanes> static POOLGRAD_INLINE Vec<float, lanes> widen_vector(const uint16_t* p) {
+        return reinterpret_cast<Vec<float, lanes>>(convert<uint32_t, lanes>(load<Vec<uint16_t, lanes>>(p)) << 16);
     }
-    template <int lanes> static POOLGRAD_INLINE Vec<uint16_t, lanes> narrow_lanes(Vec<float, lanes> v) {
+    template <int lanes> static POOLGRAD_INLINE Vec<uint16_t, lanes> narrow_vector(Vec<float, lanes> v) {
         const auto u = reinterpret_cast<Vec<uint32_t, lanes>>(v);
         const auto rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
         const auto quiet = (u >> 16) | 0x40u;
-        return convert<Vec<uint16_t, lanes>>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+        return convert<uint16_t, lanes>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
     }
 };
 
-// A sum of two float64 parts, for the spread of integers, whose exact value decides where it is cut.
-struct Double2 {
-    double high, low;
-};
+using HalfSum = Sixteen<HalfConversion>;
+using BrainSum = Sixteen<BrainConversion>;
 
-POOLGRAD_INLINE Double2 operator+(Double2 a, Double2 b) {
-    const double sum = a.high + b.high, back = sum - a.high;
+// A sum of two float64 parts, the second holding what the first could not: nothing is lost on the way, so that sums of
+// float64 come out right to the last place and averages of integers are cut in the right place.
+template <class V> struct Twofold {
+    V high, low;
+};
+using Double2 = Twofold<double>;
+
+template <class V> POOLGRAD_INLINE Twofold<V> operator+(Twofold<V> a, Twofold<V> b) {
+    const V sum = a.high + b.high, back = sum - a.high;
     return {sum, a.low + b.low + ((a.high - (sum - back)) + (b.high - back))};
 }
+template <class V> POOLGRAD_INLINE Twofold<V>& operator+=(Twofold<V>& a, Twofold<V> b) { return a = a + b; }
 
-// Shares of integers, value / count, added up exactly enough to be cut in the right place.
+// a - q * count, exactly.
+POOLGRAD_INLINE double residual(double a, double q, double count) { return __builtin_fma(-q, count, a); }
+template <class V> POOLGRAD_INLINE V residual(V a, V q, double count) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<V>(_mm512_fnmadd_pd(reinterpret_cast<__m512d>(q), _mm512_set1_pd(count), reinterpret_cast<__m512d>(a)));
+#elif defined(__FMA__)
+    return reinterpret_cast<V>(_mm256_fnmadd_pd(reinterpret_cast<__m256d>(q), _mm256_set1_pd(count), reinterpret_cast<__m256d>(a)));
+#else
+    V r;
+    for (unsigned i = 0; i < sizeof(V) / sizeof(double); ++i) r[i] = __builtin_fma(-q[i], count, a[i]);
+    return r;
+#endif
+}
+
+template <class V> POOLGRAD_INLINE Twofold<V> divide(Twofold<V> sum, double count) {
+    const V q = sum.high / count;
+    return {q, (residual(sum.high, q, count) + sum.low) / count};
+}
+
+POOLGRAD_INLINE double rounded(Double2 sum) { return sum.high - sum.high == 0 ? sum.high + sum.low : sum.high; }   // not beyond infinity
+template <class V> POOLGRAD_INLINE V rounded(Twofold<V> sum) { return sum.high - sum.high == 0 ? sum.high + sum.low : sum.high; }
+
+struct DoubleSum {
+    using Stored = double;
+    using Sum = Double2;
+    static constexpr int lanes = vector_bytes / 8;
+    using Sums = Twofold<Vec<double, lanes>>;
+    static POOLGRAD_INLINE Double2 widen_one(double v) { return {v, 0}; }
+    static POOLGRAD_INLINE double narrow_one(Double2 v) { return rounded(v); }
+    static POOLGRAD_INLINE double average_one(Double2 sum, int64_t count) { return rounded(divide(sum, static_cast<double>(count))); }
+    static POOLGRAD_INLINE double weigh(int64_t count) { return static_cast<double>(count); }
+    static POOLGRAD_INLINE Double2 share_one(Double2 sum, double count) { return divide(sum, count); }
+    static POOLGRAD_INLINE Sums widen_lanes(const double* p) { return {load<Vec<double, lanes>>(p), Vec<double, lanes>{}}; }
+    static POOLGRAD_INLINE Vec<double, lanes> narrow_lanes(Sums v) { return rounded(v); }
+    static POOLGRAD_INLINE Vec<double, lanes> average_lanes(Sums sum, int64_t count) { return rounded(divide(sum, static_cast<double>(count))); }
+    static POOLGRAD_INLINE Sums share_lanes(Sums sum, double count) { return divide(sum, count); }
+};
+
+// Shares of integers, one by one.
 template <class T> struct IntegerShare {
     using Stored = T;
     using Sum = Double2;
-    static POOLGRAD_INLINE Double2 share(T value, int64_t count) {
-        T whole, rest;
-        if constexpr (T(-1) < T(0)) {
-            whole = static_cast<T>(value / static_cast<__int128>(count));
-            rest = static_cast<T>(value % static_cast<__int128>(count));
-        } else {
-            whole = static_cast<T>(value / static_cast<uint64_t>(count));
-            rest = static_cast<T>(value % static_cast<uint64_t>(count));
-        }
-        const double high = static_cast<double>(whole), fraction = static_cast<double>(rest) / static_cast<double>(count);
-        const double low = static_cast<double>(static_cast<__int128>(whole) - static_cast<__int128>(high));
-        const double error = __builtin_fma(-fraction, static_cast<double>(count), static_cast<double>(rest)) / static_cast<double>(count);
-        return Double2{high, low} + Double2{fraction, error};
+    static constexpr int lanes = 1;
+    using Sums = Vec<double, 1>;   // not used
+    static POOLGRAD_INLINE Double2 widen_one(T value) {
+        const double high = static_cast<double>(value);
+        return {high, static_cast<double>(static_cast<__int128>(value) - static_cast<__int128>(high))};
     }
+    static POOLGRAD_INLINE double weigh(int64_t count) { return static_cast<double>(count); }
+    static POOLGRAD_INLINE Double2 share_one(Double2 sum, double count) { return divide(sum, count); }
     // Toward zero, of the exact sum: what lies within 2**-40 of an integer is that integer.
     static POOLGRAD_INLINE T narrow_one(Double2 sum) {
         const double high = __builtin_rint(sum.high);
@@ -111,6 +169,43 @@ template <class T> struct IntegerShare {
         if (left > 0x1p-40 && result < 0) ++result;
         if (left < -0x1p-40 && result > 0) --result;
         return static_cast<T>(result);
+    }
+};
+
+template <bool condition, class A, class B> struct If { using type = A; };
+template <class A, class B> struct If<false, A, B> { using type = B; };
+
+// A row of sums in memory. Twofold sums lie in two planes, so that vectors can be read from any place.
+template <class E> struct SumRow {
+    using Sum = typename E::Sum;
+    using Sums = typename E::Sums;
+    static constexpr int lanes = E::lanes;
+    static constexpr bool twofold = __is_same(Sum, Double2) && lanes > 1;
+    using Part = typename If<twofold, double, Sum>::type;
+    Part *high, *low;
+
+    static size_t bytes(int64_t count) { return sizeof(Part) * static_cast<size_t>(count) * (twofold ? 2 : 1); }
+    SumRow(void* memory, int64_t count) : high(static_cast<Part*>(memory)), low(high + (twofold ? count : 0)) {}
+
+    POOLGRAD_INLINE Sum get(int64_t i) const {
+        if constexpr (twofold) return {high[i], low[i]};
+        else return high[i];
+    }
+    POOLGRAD_INLINE void set(int64_t i, Sum sum) const {
+        if constexpr (twofold) high[i] = sum.high, low[i] = sum.low;
+        else high[i] = sum;
+    }
+    POOLGRAD_INLINE Sums lanes_at(int64_t i) const {
+        if constexpr (twofold) return {load<Vec<double, lanes>>(high + i), load<Vec<double, lanes>>(low + i)};
+        else return load<Sums>(high + i);
+    }
+    POOLGRAD_INLINE Sums every_second(int64_t i) const {
+        if constexpr (twofold) return {load_even<double, lanes>(high + i), load_even<double, lanes>(low + i)};
+        else return load_even<Part, lanes>(high + i);
+    }
+    POOLGRAD_INLINE void set_lanes(int64_t i, Sums sums) const {
+        if constexpr (twofold) store(high + i, sums.high), store(low + i, sums.low);
+        else store(high + i, sums);
     }
 };
 
@@ -133,7 +228,7 @@ template <class F> POOLGRAD_INLINE void with_exact_sum(DType type, F&& f) {
         case DType::f16: return f(HalfSum{});
         case DType::bf16: return f(BrainSum{});
         case DType::f32: return f(Plain<float, double>{});
-        case DType::f64: return f(Plain<double, double>{});
+        case DType::f64: return f(DoubleSum{});
         case DType::i8: return f(Plain<int8_t, int64_t>{});
         case DType::i16: return f(Plain<int16_t, int64_t>{});
         case DType::i32: return f(Plain<int32_t, int64_t>{});
@@ -150,7 +245,7 @@ template <class F> POOLGRAD_INLINE void with_share(DType type, F&& f) {
         case DType::f16: return f(HalfSum{});
         case DType::bf16: return f(BrainSum{});
         case DType::f32: return f(Plain<float, double>{});
-        case DType::f64: return f(Plain<double, double>{});
+        case DType::f64: return f(DoubleSum{});
         case DType::i8: return f(IntegerShare<int8_t>{});
         case DType::i16: return f(IntegerShare<int16_t>{});
         case DType::i32: return f(IntegerShare<int32_t>{});

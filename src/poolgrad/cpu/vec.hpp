@@ -27,6 +27,9 @@ constexpr int vector_bytes = 16;
 template <class T, int lanes> struct VectorOf { typedef T type __attribute__((vector_size(sizeof(T) * lanes))); };
 template <class T, int lanes> using Vec = typename VectorOf<T, lanes>::type;
 
+template <class T> struct Bare { using type = T; };
+template <class T> struct Bare<T&> { using type = T; };
+
 template <int bytes> struct IntOf;
 template <> struct IntOf<1> { using type = int8_t; using natural = uint8_t; };
 template <> struct IntOf<2> { using type = int16_t; using natural = uint16_t; };
@@ -61,7 +64,65 @@ POOLGRAD_INLINE void stream_fence() {
 #endif
 }
 
-template <class To, class V> POOLGRAD_INLINE To convert(V v) { return __builtin_convertvector(v, To); }
+// Lane by lane to another type. Compilers turn only some of these into one instruction, so those that matter are named.
+template <class T, int lanes, class V> POOLGRAD_INLINE Vec<T, lanes> convert(V v) {
+    using From [[maybe_unused]] = typename Bare<decltype(v[0])>::type;
+#define POOLGRAD_CONVERT(from, to, count, register_from, call) \
+    if constexpr (__is_same(From, from) && __is_same(T, to) && lanes == count) return reinterpret_cast<Vec<T, lanes>>(call(register_from(v)));
+#if defined(__AVX512BW__)
+#define POOLGRAD_512(r) reinterpret_cast<__m512i>(r)
+#define POOLGRAD_256(r) reinterpret_cast<__m256i>(r)
+#define POOLGRAD_128(r) reinterpret_cast<__m128i>(r)
+#define POOLGRAD_64(r) _mm_cvtsi64_si128(static_cast<long long>(reinterpret_cast<uint64_t>(r)))
+    POOLGRAD_CONVERT(uint8_t, uint16_t, 32, POOLGRAD_256, _mm512_cvtepu8_epi16)
+    POOLGRAD_CONVERT(uint8_t, uint32_t, 16, POOLGRAD_128, _mm512_cvtepu8_epi32)
+    POOLGRAD_CONVERT(uint8_t, uint64_t, 8, POOLGRAD_64, _mm512_cvtepu8_epi64)
+    POOLGRAD_CONVERT(uint16_t, uint32_t, 16, POOLGRAD_256, _mm512_cvtepu16_epi32)
+    POOLGRAD_CONVERT(uint16_t, uint64_t, 8, POOLGRAD_128, _mm512_cvtepu16_epi64)
+    POOLGRAD_CONVERT(uint32_t, uint64_t, 8, POOLGRAD_256, _mm512_cvtepu32_epi64)
+    POOLGRAD_CONVERT(uint8_t, int64_t, 8, POOLGRAD_64, _mm512_cvtepu8_epi64)
+    POOLGRAD_CONVERT(int8_t, int64_t, 8, POOLGRAD_64, _mm512_cvtepi8_epi64)
+    POOLGRAD_CONVERT(uint16_t, uint8_t, 32, POOLGRAD_512, _mm512_cvtepi16_epi8)
+    POOLGRAD_CONVERT(uint32_t, uint8_t, 16, POOLGRAD_512, _mm512_cvtepi32_epi8)
+    POOLGRAD_CONVERT(uint32_t, uint16_t, 16, POOLGRAD_512, _mm512_cvtepi32_epi16)
+    POOLGRAD_CONVERT(uint64_t, uint16_t, 8, POOLGRAD_512, _mm512_cvtepi64_epi16)
+    POOLGRAD_CONVERT(uint64_t, uint32_t, 8, POOLGRAD_512, _mm512_cvtepi64_epi32)
+    if constexpr (__is_same(From, uint64_t) && __is_same(T, uint8_t) && lanes == 8)
+        return reinterpret_cast<Vec<T, lanes>>(static_cast<uint64_t>(_mm_cvtsi128_si64(_mm512_cvtepi64_epi8(POOLGRAD_512(v)))));
+    if constexpr (__is_same(From, float) && __is_same(T, double) && lanes == 8)
+        return reinterpret_cast<Vec<T, lanes>>(_mm512_cvtps_pd(reinterpret_cast<__m256>(v)));
+    if constexpr (__is_same(From, double) && __is_same(T, float) && lanes == 8)
+        return reinterpret_cast<Vec<T, lanes>>(_mm512_cvtpd_ps(reinterpret_cast<__m512d>(v)));
+#elif defined(__AVX2__)
+#define POOLGRAD_128(r) reinterpret_cast<__m128i>(r)
+#define POOLGRAD_64(r) _mm_cvtsi64_si128(static_cast<long long>(reinterpret_cast<uint64_t>(r)))
+#define POOLGRAD_32(r) _mm_cvtsi32_si128(static_cast<int>(reinterpret_cast<uint32_t>(r)))
+    POOLGRAD_CONVERT(uint8_t, uint16_t, 16, POOLGRAD_128, _mm256_cvtepu8_epi16)
+    POOLGRAD_CONVERT(uint8_t, uint32_t, 8, POOLGRAD_64, _mm256_cvtepu8_epi32)
+    POOLGRAD_CONVERT(uint8_t, uint64_t, 4, POOLGRAD_32, _mm256_cvtepu8_epi64)
+    POOLGRAD_CONVERT(uint16_t, uint32_t, 8, POOLGRAD_128, _mm256_cvtepu16_epi32)
+    POOLGRAD_CONVERT(uint16_t, uint64_t, 4, POOLGRAD_64, _mm256_cvtepu16_epi64)
+    POOLGRAD_CONVERT(uint32_t, uint64_t, 4, POOLGRAD_128, _mm256_cvtepu32_epi64)
+    if constexpr (__is_same(From, float) && __is_same(T, double) && lanes == 4)
+        return reinterpret_cast<Vec<T, lanes>>(_mm256_cvtps_pd(reinterpret_cast<__m128>(v)));
+    if constexpr (__is_same(From, double) && __is_same(T, float) && lanes == 4)
+        return reinterpret_cast<Vec<T, lanes>>(_mm256_cvtpd_ps(reinterpret_cast<__m256d>(v)));
+    if constexpr (__is_same(From, uint32_t) && __is_same(T, uint8_t) && lanes == 8) {   // values fit: pack without saturation
+        const __m256i w = reinterpret_cast<__m256i>(v);
+        const __m128i h = _mm_packus_epi32(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1));
+        return reinterpret_cast<Vec<T, lanes>>(static_cast<uint64_t>(_mm_cvtsi128_si64(_mm_packus_epi16(h, h))));
+    }
+    if constexpr (__is_same(From, uint32_t) && __is_same(T, uint16_t) && lanes == 8) {
+        const __m256i w = reinterpret_cast<__m256i>(v);
+        return reinterpret_cast<Vec<T, lanes>>(_mm_packus_epi32(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
+    }
+    if constexpr (__is_same(From, uint16_t) && __is_same(T, uint8_t) && lanes == 16) {
+        const __m256i w = reinterpret_cast<__m256i>(v);
+        return reinterpret_cast<Vec<T, lanes>>(_mm_packus_epi16(_mm256_castsi256_si128(w), _mm256_extracti128_si256(w, 1)));
+    }
+#endif
+    return __builtin_convertvector(v, Vec<T, lanes>);
+}
 
 template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> splat(T value) { return Vec<T, lanes>{} + value; }
 
@@ -69,6 +130,37 @@ template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> iota() {
     Vec<T, lanes> v;
     for (int i = 0; i < lanes; ++i) v[i] = static_cast<T>(i);
     return v;
+}
+
+// x > best ? x : best, also in what it does with NaN and the zeros; one instruction where there is one.
+template <class V> POOLGRAD_INLINE V larger_lanes(V x, V best) {
+    using T [[maybe_unused]] = typename Bare<decltype(x[0])>::type;
+#if defined(__AVX512F__)
+    if constexpr (__is_same(T, float) && sizeof(V) == 64) return reinterpret_cast<V>(_mm512_max_ps(reinterpret_cast<__m512>(x), reinterpret_cast<__m512>(best)));
+    if constexpr (__is_same(T, double) && sizeof(V) == 64) return reinterpret_cast<V>(_mm512_max_pd(reinterpret_cast<__m512d>(x), reinterpret_cast<__m512d>(best)));
+#elif defined(__AVX__)
+    if constexpr (__is_same(T, float) && sizeof(V) == 32) return reinterpret_cast<V>(_mm256_max_ps(reinterpret_cast<__m256>(x), reinterpret_cast<__m256>(best)));
+    if constexpr (__is_same(T, double) && sizeof(V) == 32) return reinterpret_cast<V>(_mm256_max_pd(reinterpret_cast<__m256d>(x), reinterpret_cast<__m256d>(best)));
+#elif defined(__x86_64__)
+    if constexpr (__is_same(T, float) && sizeof(V) == 16) return reinterpret_cast<V>(_mm_max_ps(reinterpret_cast<__m128>(x), reinterpret_cast<__m128>(best)));
+    if constexpr (__is_same(T, double) && sizeof(V) == 16) return reinterpret_cast<V>(_mm_max_pd(reinterpret_cast<__m128d>(x), reinterpret_cast<__m128d>(best)));
+#endif
+    return x > best ? x : best;
+}
+
+template <class V> POOLGRAD_INLINE bool any_nan(V v) {
+    using T [[maybe_unused]] = typename Bare<decltype(v[0])>::type;
+#if defined(__AVX512F__)
+    if constexpr (__is_same(T, float) && sizeof(V) == 64) return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(v), reinterpret_cast<__m512>(v), _CMP_UNORD_Q);
+    if constexpr (__is_same(T, double) && sizeof(V) == 64) return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(v), reinterpret_cast<__m512d>(v), _CMP_UNORD_Q);
+#elif defined(__AVX__)
+    if constexpr (sizeof(V) == 32) return _mm256_movemask_epi8(reinterpret_cast<__m256i>(v != v));
+#elif defined(__x86_64__)
+    if constexpr (sizeof(V) == 16) return _mm_movemask_epi8(reinterpret_cast<__m128i>(v != v));
+#endif
+    bool any = false;
+    for (unsigned i = 0; i < sizeof(V) / sizeof(T); ++i) any |= v[i] != v[i];
+    return any;
 }
 
 // All ones in the lanes [low, high).
@@ -144,7 +236,10 @@ template <class T, bool ignore_nan> struct FloatOrder {
     using Stored = T;
     using Key = T;
     static constexpr bool key_is_value = true;
+    static constexpr bool has_nan = true;
     POOLGRAD_INLINE T key(T v) const { return v; }
+    // Wins against nothing, and what is real and first stays the choice.
+    static POOLGRAD_INLINE T lowest() { return ignore_nan ? static_cast<T>(__builtin_nan("")) : static_cast<T>(-__builtin_inf()); }
     template <class V> POOLGRAD_INLINE V keys(V v) const { return v; }
     POOLGRAD_INLINE T value(T k) const { return k; }
     template <class V> POOLGRAD_INLINE V values(V k) const { return k; }
@@ -165,7 +260,9 @@ template <class T> struct IntOrder {
     using Stored = T;   // the signed type of the width
     using Key = T;
     static constexpr bool key_is_value = true;
+    static constexpr bool has_nan = false;
     T flip;
+    static POOLGRAD_INLINE T lowest() { return static_cast<T>(T{1} << (8 * sizeof(T) - 1)); }
     POOLGRAD_INLINE T key(T v) const { return static_cast<T>(v ^ flip); }
     template <class V> POOLGRAD_INLINE V keys(V v) const { return v ^ flip; }
     POOLGRAD_INLINE T value(T k) const { return static_cast<T>(k ^ flip); }
@@ -182,7 +279,9 @@ struct HalfOrder {
     using Stored = int16_t;
     using Key = int16_t;
     static constexpr bool key_is_value = false;
+    static constexpr bool has_nan = false;   // its keys have none
     int16_t infinity, nan_key;
+    static POOLGRAD_INLINE int16_t lowest() { return INT16_MIN; }
     POOLGRAD_INLINE int16_t key(int16_t v) const {
         const int16_t magnitude = v & 0x7fff;
         return magnitude > infinity ? nan_key : v < 0 ? static_cast<int16_t>(-magnitude) : magnitude;
@@ -230,28 +329,28 @@ template <class F> POOLGRAD_INLINE void with_order(DType type, bool ignore_nan, 
 template <class I, int lanes> POOLGRAD_INLINE void store_codes(void* p, int width, Vec<I, lanes> codes) {
     const auto u = reinterpret_cast<Vec<typename IntOf<sizeof(I)>::natural, lanes>>(codes);
     if constexpr (sizeof(I) >= 2) {
-        if (width == 1) return store(p, convert<Vec<uint8_t, lanes>>(u));
+        if (width == 1) return store(p, convert<uint8_t, lanes>(u));
     }
     if constexpr (sizeof(I) >= 4) {
-        if (width == 2) return store(p, convert<Vec<uint16_t, lanes>>(u));
+        if (width == 2) return store(p, convert<uint16_t, lanes>(u));
     }
     if constexpr (sizeof(I) >= 8) {
-        if (width == 4) return store(p, convert<Vec<uint32_t, lanes>>(u));
+        if (width == 4) return store(p, convert<uint32_t, lanes>(u));
     }
     store(p, u);
 }
 
 template <class I, int lanes> POOLGRAD_INLINE Vec<I, lanes> load_codes(const void* p, int width) {
-    using U = Vec<typename IntOf<sizeof(I)>::natural, lanes>;
+    using N = typename IntOf<sizeof(I)>::natural;
     using R = Vec<I, lanes>;
     if constexpr (sizeof(I) >= 2) {
-        if (width == 1) return reinterpret_cast<R>(convert<U>(load<Vec<uint8_t, lanes>>(p)));
+        if (width == 1) return reinterpret_cast<R>(convert<N, lanes>(load<Vec<uint8_t, lanes>>(p)));
     }
     if constexpr (sizeof(I) >= 4) {
-        if (width == 2) return reinterpret_cast<R>(convert<U>(load<Vec<uint16_t, lanes>>(p)));
+        if (width == 2) return reinterpret_cast<R>(convert<N, lanes>(load<Vec<uint16_t, lanes>>(p)));
     }
     if constexpr (sizeof(I) >= 8) {
-        if (width == 4) return reinterpret_cast<R>(convert<U>(load<Vec<uint32_t, lanes>>(p)));
+        if (width == 4) return reinterpret_cast<R>(convert<N, lanes>(load<Vec<uint32_t, lanes>>(p)));
     }
     return load<R>(p);
 }
