@@ -61,6 +61,7 @@ struct Spread {
 // axis by axis, on arrays seen as [lines, size, columns], by doubling: log2(window) steps for an axis.
 
 // The maximum along one axis, last axis first. Keys and codes of the axes behind come in, those with this axis go out.
+// Without codes_out only the maxima are found, which is quicker.
 struct AxisMaximum {
     const Axis* axis;
     DType type;
@@ -70,8 +71,9 @@ struct AxisMaximum {
     const void* raw;             // the elements themselves, for the first axis that is done
     const void* keys;            // else what the axis before gave
     const uint32_t* codes;
-    void* keys_out;
+    void* keys_out;              // any of these may be null
     uint32_t* codes_out;
+    void* values_out;            // what the keys stand for
 };
 
 // The sum along one axis: over the windows of every output, or (transposed) over the windows that contain every input.

@@ -19,7 +19,13 @@ template <class Key> struct Widened { using type = Key; };
 template <> struct Widened<int8_t> { using type = int32_t; };
 template <> struct Widened<int16_t> { using type = int32_t; };
 
-template <class Order> void axis_maximum_run(const AxisMaximum& job, const Columns& at, Scratch& scratch, Order order) {
+// Windows that follow each other at a distance of one and are equally long lie side by side in memory: how many from `o` on.
+POOLGRAD_INLINE int64_t side_by_side(const Axis& axis, int64_t o) {
+    if (!axis.uniform || axis.stride != 1 || o < axis.whole_begin || o >= axis.whole_end) return 1;
+    return axis.whole_end - o;
+}
+
+template <class Order, bool with_codes> void axis_maximum_run(const AxisMaximum& job, const Columns& at, Scratch& scratch, Order order) {
     using Narrow = typename Order::Key;
     using Key = typename Widened<Narrow>::type;
     using Position = typename IntOf<sizeof(Key)>::type;
@@ -30,47 +36,68 @@ template <class Order> void axis_maximum_run(const AxisMaximum& job, const Colum
     const int64_t n = axis.size, m = axis.count, d = axis.dilation;
     const int64_t block = columns_at_once(n, sizeof(Key) + sizeof(Position));
     const auto wins = [&](Key x, Key best) { return order.wins_one(static_cast<Narrow>(x), static_cast<Narrow>(best)); };
+    const auto give = [&](int64_t to, Key key) {
+        if (job.keys_out) static_cast<Key*>(job.keys_out)[to] = key;
+        if (job.values_out) static_cast<typename Order::Stored*>(job.values_out)[to] = order.value(static_cast<Narrow>(key));
+    };
     for (int64_t c0 = at.low; c0 < at.high; c0 += block) {
         const int64_t width = smaller(block, at.high - c0), total = n * width;
         Key* keys = static_cast<Key*>(reserve(scratch, 0, sizeof(Key) * static_cast<size_t>(total + lanes)));
         Position* from = static_cast<Position*>(reserve(scratch, 1, sizeof(Position) * static_cast<size_t>(total + lanes)));
+        Key* best = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(m * width + lanes)));
         for (int64_t i = 0; i < n; ++i) {
             const int64_t source = (at.line * n + i) * job.columns + c0;
             for (int64_t c = 0; c < width; ++c) {
                 if (job.raw) keys[i * width + c] = order.key(static_cast<const typename Order::Stored*>(job.raw)[source + c]);
                 else keys[i * width + c] = static_cast<const Key*>(job.keys)[source + c];
-                from[i * width + c] = static_cast<Position>(i);
+                if constexpr (with_codes) from[i * width + c] = static_cast<Position>(i);
             }
         }
         int64_t longest = 1;
         for (int level = 0; (int64_t{1} << level) <= longest; ++level) {
             const int64_t half = int64_t{1} << level;   // keys[i] is the maximum of `half` elements from i on
-            for (int64_t o = 0; o < m; ++o) {
+            for (int64_t o = 0; o < m;) {
                 const Span s = span(axis, o);
+                const int64_t run = with_codes ? 1 : side_by_side(axis, o);
                 if (s.length > longest) longest = s.length;
+                const int64_t here = o;
+                o += run;
                 if (log2_floor(s.length) != level) continue;
-                const int64_t start = origin(axis, o) + s.first * d, first = start * width, second = (start + (s.length - half) * d) * width;
-                const int64_t to = (at.line * m + o) * job.columns + c0;
-                for (int64_t c = 0; c < width; ++c) {
-                    const bool later = wins(keys[second + c], keys[first + c]);
-                    const int64_t chosen = (later ? second : first) + c, position = from[chosen];
-                    const int64_t code = (d == 1 ? position - start : (position - start) / d) + s.first;
-                    const uint32_t behind = job.codes ? job.codes[(at.line * n + position) * job.columns + c0 + c] : 0;
-                    job.codes_out[to + c] = static_cast<uint32_t>(code * job.code_step) + behind;
-                    if (job.keys_out) static_cast<Key*>(job.keys_out)[to + c] = keys[chosen];
+                const int64_t start = origin(axis, here) + s.first * d, first = start * width, second = (start + (s.length - half) * d) * width;
+                if constexpr (with_codes) {
+                    const int64_t to = (at.line * m + here) * job.columns + c0;
+                    for (int64_t c = 0; c < width; ++c) {
+                        const bool later = wins(keys[second + c], keys[first + c]);
+                        const int64_t chosen = (later ? second : first) + c, position = from[chosen];
+                        const int64_t code = (d == 1 ? position - start : (position - start) / d) + s.first;
+                        const uint32_t behind = job.codes ? job.codes[(at.line * n + position) * job.columns + c0 + c] : 0;
+                        job.codes_out[to + c] = static_cast<uint32_t>(code * job.code_step) + behind;
+                        give(to + c, keys[chosen]);
+                    }
+                } else {
+                    int64_t q = 0;
+                    Key* to = best + here * width;
+                    for (; q + lanes <= run * width; q += lanes) {
+                        const Keys a = load<Keys>(keys + first + q), b = load<Keys>(keys + second + q);
+                        store(to + q, Positions(order.wins(b, a)) ? b : a);
+                    }
+                    for (; q < run * width; ++q) to[q] = wins(keys[second + q], keys[first + q]) ? keys[second + q] : keys[first + q];
                 }
             }
             const int64_t shift = half * d * width;
             int64_t t = 0;   // what is read ahead is written later, so this can be done in place
             for (; t + shift + lanes <= total; t += lanes) {
                 const Keys a = load<Keys>(keys + t), b = load<Keys>(keys + t + shift);
-                const Positions p = load<Positions>(from + t), q = load<Positions>(from + t + shift);
                 const Positions later = order.wins(b, a);
                 store(keys + t, later ? b : a);
-                store(from + t, later ? q : p);
+                if constexpr (with_codes) store(from + t, later ? load<Positions>(from + t + shift) : load<Positions>(from + t));
             }
             for (; t + shift < total; ++t)
                 if (wins(keys[t + shift], keys[t])) keys[t] = keys[t + shift], from[t] = from[t + shift];
+        }
+        if constexpr (!with_codes) {
+            for (int64_t o = 0; o < m; ++o)
+                for (int64_t c = 0; c < width; ++c) give((at.line * m + o) * job.columns + c0 + c, best[o * width + c]);
         }
     }
 }
@@ -100,14 +127,16 @@ template <class Sum> void axis_sum_run(const AxisSum& job, const Columns& at, Sc
         int64_t longest = 1;
         for (int level = 0; (int64_t{1} << level) <= longest; ++level) {
             const int64_t half = int64_t{1} << level;   // sums[i] is the sum of `half` elements from i on
-            for (int64_t o = 0; o < m; ++o) {           // a window is a sum of such pieces, the shortest first
+            for (int64_t o = 0; o < m;) {               // a window is a sum of such pieces, the shortest first
                 int64_t start, length;
                 interval(o, start, length);
+                const int64_t run = job.transposed || width != job.columns ? 1 : side_by_side(axis, o), here = o;
+                o += run;
                 if (length > longest) longest = length;
                 if (!(length >> level & 1)) continue;
-                const Sum* piece = sums + (start + (length & (half - 1)) * d) * width;
-                Sum* to = out + (at.line * m + o) * job.columns + c0;
-                for (int64_t c = 0; c < width; ++c) to[c] = to[c] + piece[c];
+                const Sum* __restrict piece = sums + (start + (length & (half - 1)) * d) * width;
+                Sum* __restrict to = out + (at.line * m + here) * job.columns + c0;
+                for (int64_t c = 0; c < run * width; ++c) to[c] = to[c] + piece[c];
             }
             const int64_t shift = half * d * width;
             int64_t t = 0;
@@ -280,7 +309,10 @@ template <class E> void spread_end_run(const Spread& job, const Box& box, const 
 }  // namespace
 
 void POOLGRAD_KERNEL(axis_maximum)(const AxisMaximum& job, const Columns& at, Scratch& scratch) {
-    with_order(job.type, job.ignore_nan, [&](auto order) { axis_maximum_run(job, at, scratch, order); });
+    with_order(job.type, job.ignore_nan, [&](auto order) {
+        if (job.codes_out) axis_maximum_run<decltype(order), true>(job, at, scratch, order);
+        else axis_maximum_run<decltype(order), false>(job, at, scratch, order);
+    });
 }
 
 void POOLGRAD_KERNEL(axis_sum)(const AxisSum& job, const Columns& at, Scratch& scratch) {

@@ -17,8 +17,8 @@ constexpr int64_t tile_bytes = int64_t{1} << 18;      // of work in one task, at
 constexpr int64_t cache_bytes = int64_t{1} << 19;     // what neighbouring windows should find still in the cache
 constexpr int64_t streaming_bytes = int64_t{1} << 23; // results larger than this are written past the caches
 constexpr int64_t table_limit = int64_t{1} << 20;     // axes up to this length keep a table of covering windows
-constexpr double large_overlap = 30.0;                // visits per element from which doubling pays
-constexpr double crowded_overlap = 12.0;              // windows per element from which put by decoding pays
+constexpr double large_overlap = 100.0;               // visits per element from which doubling pays
+constexpr double crowded_overlap = 100.0;             // windows per element from which put by decoding pays
 constexpr int64_t many_elements = 64;                 // elements of a window from which take by decoding pays
 
 // Scratch arrays of a whole operation.
@@ -243,9 +243,10 @@ int Plan::equal_width() const { return width_for(static_cast<uint64_t>(g_.elemen
 
 void Plan::maximum(DType type, const View& x, void* y, void* code, int code_width, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
+    if (large_ && y && !code && type != DType::f16 && type != DType::bf16) return choose_large(type, x, ignore_nan, nullptr, y);
     if (large_) {
         Buffer codes(outputs_ * 4);
-        choose_large(type, x, ignore_nan, codes.as<uint32_t>());
+        choose_large(type, x, ignore_nan, codes.as<uint32_t>(), nullptr);
         if (y) take(type, x, codes.as<void>(), 4, y);
         if (code) {
             const uint32_t* from = codes.as<uint32_t>();
@@ -313,7 +314,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
         const int width = large_ ? 4 : choose.code_width;
         Buffer codes(outputs_ * width);
         if (large_) {
-            choose_large(type, x, ignore_nan, codes.as<uint32_t>());
+            choose_large(type, x, ignore_nan, codes.as<uint32_t>(), nullptr);
             if (equal) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
         } else {
             choose.code = dense(codes.as<void>(), true, width);
@@ -364,7 +365,7 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     const int64_t bytes = dtype_bytes(type);
     if (large_) {
         Buffer codes(outputs_ * 4);
-        choose_large(type, x, ignore_nan, codes.as<uint32_t>());
+        choose_large(type, x, ignore_nan, codes.as<uint32_t>(), nullptr);
         if (equal) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
         return take(type, v, codes.as<void>(), 4, y);
     }
@@ -381,8 +382,9 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     each_box(true, 2 * bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); }, true);
 }
 
-// The windows of a large pooling, axis by axis, last axis first. x is dense.
-void Plan::choose_large(DType type, const View& x, bool ignore_nan, uint32_t* codes) const {
+// The windows of a large pooling, axis by axis, last axis first: the codes of the maxima, or the maxima themselves where
+// their keys tell them. x is dense.
+void Plan::choose_large(DType type, const View& x, bool ignore_nan, uint32_t* codes, void* values) const {
     if (outputs_ == 0) return;
     const Kernels& k = kernels();
     const int64_t bytes = dtype_bytes(type), key_bytes = std::max<int64_t>(4, bytes);
@@ -403,16 +405,17 @@ void Plan::choose_large(DType type, const View& x, bool ignore_nan, uint32_t* co
             job.columns = columns;
             job.code_step = g_.code_step[a];
             if (a == g_.rank - 1) job.raw = static_cast<const char*>(x.data) + n0 * image * bytes;
-            else job.keys = keys->as<void>(), job.codes = behind->as<uint32_t>();
+            else job.keys = keys->as<void>(), job.codes = codes ? behind->as<uint32_t>() : nullptr;
             const int64_t results = lines * out_size(a) * columns;
             std::unique_ptr<Buffer> next_keys, next_codes;
             if (a > 0) {
                 next_keys = std::make_unique<Buffer>(results * key_bytes);
-                next_codes = std::make_unique<Buffer>(results * 4);
                 job.keys_out = next_keys->as<void>();
-                job.codes_out = next_codes->as<uint32_t>();
-            } else {
+                if (codes) next_codes = std::make_unique<Buffer>(results * 4), job.codes_out = next_codes->as<uint32_t>();
+            } else if (codes) {
                 job.codes_out = codes + n0 * image_out;
+            } else {
+                job.values_out = static_cast<char*>(values) + n0 * image_out * bytes;
             }
             const int64_t chunk = std::clamp<int64_t>(tile_bytes / (in_size(a) * 8), 64, std::max<int64_t>(64, columns)), chunks = ceil_div(columns, chunk);
             const int64_t group = std::max<int64_t>(1, tile_bytes / std::max<int64_t>(1, in_size(a) * std::min(chunk, columns) * 8));

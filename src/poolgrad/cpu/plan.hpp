@@ -63,7 +63,7 @@ private:
     bool streaming(const void* data, int64_t elements, int64_t bytes) const;
     int equal_width() const;
     Scan scan_job(DType type, bool ignore_nan) const;
-    void choose_large(DType type, const View& x, bool ignore_nan, uint32_t* codes) const;
+    void choose_large(DType type, const View& x, bool ignore_nan, uint32_t* codes, void* values) const;
     void match_large(DType type, const View& x, const void* equal, bool ignore_nan, uint32_t* codes) const;
     int64_t index_of(int64_t n, const int64_t* at, int64_t c, int scope) const;
 };

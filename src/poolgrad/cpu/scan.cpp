@@ -46,9 +46,9 @@ template <class Order, Mode mode, What what> struct Scanner {
 
     void finish() { if (job.streaming) stream_fence(); }
 
-    // Without NaN a comparison is all a maximum needs. So each block is first done as if there were none, while the sum of
-    // its elements tells: it is NaN if one of them is. Then the block is done again with care.
-    static constexpr bool can_hurry = mode == Mode::maximum && Order::has_nan;
+    // Without NaN one comparison is all that is needed. So each block is first done as if there were none. Where a maximum is
+    // looked for, the sum of the elements tells: it is NaN if one of them is. Then the block is done again with care.
+    static constexpr bool can_hurry = mode != Mode::choice && Order::has_nan;
 
     // The state of one vector of windows while their elements pass by.
     struct State {
@@ -76,10 +76,15 @@ template <class Order, Mode mode, What what> struct Scanner {
         Codes hit;
         Keys key;
         if constexpr (hurried) {
-            if constexpr (masked) element = real ? element : Values{} + order.lowest();
-            s.sum += element;
-            if constexpr (writes_code || carries) hit = element > s.best;
-            s.best = larger_lanes(element, s.best);
+            if constexpr (mode == Mode::maximum) {
+                if constexpr (masked) element = real ? element : Values{} + order.lowest();
+                s.sum += element;
+                if constexpr (writes_code || carries) hit = element > s.best;
+                s.best = larger_lanes(element, s.best);
+            } else {
+                hit = element == s.best;
+                if constexpr (masked) hit &= real;
+            }
             if constexpr (writes_code) s.at = hit ? Codes{} + element_code : s.at;
             if constexpr (carries) s.value = hit ? (what == What::take ? other : element) : s.value;
             return;
@@ -98,6 +103,19 @@ template <class Order, Mode mode, What what> struct Scanner {
         if constexpr (mode == Mode::maximum) s.best = hit ? key : s.best;
         if constexpr (writes_code) s.at = hit ? Codes{} + element_code : s.at;
         if constexpr (carries) s.value = hit ? (what == What::take ? other : element) : s.value;
+    }
+
+    template <int vectors> static POOLGRAD_INLINE bool wants_nan(const State (&s)[vectors]) {
+        bool any = false;
+        for (int u = 0; u < vectors; ++u) any |= any_nan(s[u].best);
+        return any;
+    }
+
+    template <int vectors> static POOLGRAD_INLINE bool met_nan(const State (&s)[vectors]) {
+        if constexpr (mode != Mode::maximum) return false;
+        Keys sum = s[0].sum;
+        for (int u = 1; u < vectors; ++u) sum += s[u].sum;
+        return any_nan(sum);
     }
 
     // The first element of the window, which wins against nothing.
@@ -145,14 +163,11 @@ template <class Order, Mode mode, What what> struct Scanner {
                 for (int64_t j = 0; j < window.length; ++j) visit(t, j, false);
         } else {   // backwards: what is met last is the first in scan order
             for (int u = 0; u < vectors; ++u) expect(s[u], to + u * lanes);
+            if (hurried && wants_nan<vectors>(s)) return false;
             for (int64_t t = tap_count - 1; t >= 0; --t)
                 for (int64_t j = window.length - 1; j >= 0; --j) visit(t, j, false);
         }
-        if constexpr (hurried) {
-            Keys sum = s[0].sum;
-            for (int u = 1; u < vectors; ++u) sum += s[u].sum;
-            if (any_nan(sum)) return false;
-        }
+        if (hurried && met_nan<vectors>(s)) return false;
         for (int u = 0; u < vectors; ++u) {
             if constexpr (writes_value) {
                 if (job.streaming) stream(y + to + u * lanes, result(s[u]));
@@ -164,7 +179,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     }
 
     template <class Step, bool masked, int vectors> POOLGRAD_INLINE void row(const RowBlock& block) {
-        if constexpr (can_hurry && (!masked || lowers)) {
+        if constexpr (can_hurry && (!masked || lowers || mode == Mode::equal)) {
             if (row_done<Step, masked, true, vectors>(block)) return;
             row_with_care<Step, masked, vectors>(block);
         } else {
@@ -219,6 +234,9 @@ template <class Order, Mode mode, What what> struct Scanner {
                 partial.expect(s[0], 0);
             }
         }
+        if constexpr (mode == Mode::equal) {
+            if (hurried && wants_nan<vectors>(s)) return false;
+        }
         const RealLanes* kept = nullptr;
         if constexpr (masked) {
             s[0].seen = Codes{};
@@ -256,11 +274,7 @@ template <class Order, Mode mode, What what> struct Scanner {
             for (int64_t t = tap_count - 1; t >= 0; --t)
                 for (int64_t j = axis.window - 1; j >= 0; --j) visit(t, j, false);
         }
-        if constexpr (hurried) {
-            Keys sum = s[0].sum;
-            for (int u = 1; u < vectors; ++u) sum += s[u].sum;
-            if (any_nan(sum)) return false;
-        }
+        if (hurried && met_nan<vectors>(s)) return false;
         if (vectors > 1 || block.count == lanes) {
             for (int u = 0; u < vectors; ++u) {
                 const int64_t to = block.output + u * lanes;
