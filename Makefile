@@ -1,5 +1,5 @@
 # Each target does all of its own set-up in .venv. `make help` lists them.
-PYTHON ?= python3
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
@@ -10,7 +10,7 @@ FILTER ?=
 BASE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full lint format bench bench-quick bench-compare clean
+.PHONY: help run test test-full sanitize lint format bench bench-quick bench-compare clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -29,7 +29,7 @@ test-full: $(STAMP)/test  ## the long sweeps too: huge arrays, and the kernels u
 sanitize: $(STAMP)/test
 	tools/sanitize.sh $(BIN)/python
 
-lint: $(STAMP)/test $(STAMP)/lint  ## ruff, mypy, clang-format
+lint: $(STAMP)/lint  ## ruff, mypy, clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -70,6 +70,6 @@ $(STAMP)/bench: $(STAMP)/package
 	$(PIP) --editable '.[bench]'
 	@mkdir -p $(STAMP) && touch $@
 
-$(STAMP)/lint: $(BIN)/python
-	$(PIP) 'ruff>=0.14' 'mypy>=1.15' 'clang-format>=19'
+$(STAMP)/lint: $(STAMP)/package
+	$(PIP) --editable '.[lint]'
 	@mkdir -p $(STAMP) && touch $@

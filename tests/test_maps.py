@@ -1,6 +1,7 @@
 """The five maps as a public module: what they compute, and that they refuse what they cannot."""
 
 import numpy as np
+import poolgrad as pg
 import pytest
 from poolgrad import maps
 from poolgrad.errors import InvalidArgument, InvalidType
@@ -112,3 +113,17 @@ def test_strided_data_give_the_same(rng):
     for call in (maps.mean, maps.choose):
         assert_same_bits(call(pool, big[::2]), call(pool, x))
         assert_same_bits(call(pool, x[::-1].copy()[::-1]), call(pool, x))
+
+
+@pytest.mark.parametrize(
+    "windows",
+    [
+        pg.windows.Windows(6, 10**7, window=3, stride=1),
+        pg.windows.Windows(6, 3, window=3, stride=50),
+        pg.windows.Windows(6, 3, window=2, stride=1, before=4),
+    ],
+)
+def test_windows_that_miss_the_input_are_refused(windows: pg.windows.Windows) -> None:
+    """`Windows` is a plain value that anyone can fill; the kernels check what they rely on."""
+    with pytest.raises(pg.errors.InvalidArgument, match="cannot work on"):
+        pg.maps.choose(pg.maps.Pool((6,), 0, (windows,)), np.zeros(6))

@@ -11,7 +11,7 @@
 array([3, 4, 9])
 """
 
-from . import errors, maps, raw_ops, sequences, windows
+from . import catalog, cpu, errors, maps, raw_ops, sequences, windows
 from .cpu import get_num_threads, set_num_threads
 from .functional import (
     adaptive_avg_pool,
@@ -26,6 +26,7 @@ from .functional import (
     max_pool_grad_grad,
     max_unpool,
     min_pool,
+    pool,
 )
 from .policy import policy
 
@@ -37,6 +38,8 @@ __all__ = [
     "adaptive_max_pool",
     "avg_pool",
     "avg_pool_grad",
+    "catalog",
+    "cpu",
     "errors",
     "fractional_avg_pool",
     "fractional_max_pool",
@@ -49,6 +52,7 @@ __all__ = [
     "max_unpool",
     "min_pool",
     "policy",
+    "pool",
     "raw_ops",
     "sequences",
     "set_num_threads",

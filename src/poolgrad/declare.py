@@ -313,7 +313,8 @@ class Operator:
             plan = self.plan(
                 **given | {name: Tensor(tuple(a.shape), dtype_name(a.dtype)) for name, a in arrays.items()}
             )
-            _refuse_more_than_memory(plan)
+            for output in plan.outputs:
+                refuse_more_than_memory(output.name, output.shape, DTYPES[output.dtype])
             computed = plan.kernel(on, plan.pool, current(), *arrays.values())
             return plan, computed if self.result_type is None else self.result_type(*computed)
 
@@ -412,10 +413,11 @@ def _expect_one_dtype(tensors: list[Tensor]) -> None:
             raise InvalidType(problem, argument=other.name, given=other.dtype, expected=first.dtype)
 
 
-def _refuse_more_than_memory(plan: Plan) -> None:
-    if plan.bytes() > LARGE and plan.bytes() > physical_memory():
-        shapes = ", ".join(f"{output.name} of shape {output.shape}" for output in plan.outputs)
-        raise OutOfMemory(f"{shapes} would take {plan.bytes()} bytes, this machine has {physical_memory()}")
+def refuse_more_than_memory(name: str, shape: tuple[int, ...], bytes_each: int) -> None:
+    """Refuses an array that could not be held, before anything is made for it."""
+    size = math.prod(shape) * bytes_each
+    if size > LARGE and size > physical_memory():
+        raise OutOfMemory(f"{name} of shape {shape} would take {size} bytes, this machine has {physical_memory()}")
 
 
 @lru_cache

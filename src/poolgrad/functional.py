@@ -16,16 +16,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from string import ascii_lowercase
+from string import ascii_letters
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from . import checks, windows
+from . import backends, checks, windows
 from . import sequences as sequences_
 from .cache import exact, keep, plain
 from .checks import Int64Array
+from .declare import refuse_more_than_memory
 from .errors import InvalidArgument
 from .maps import Array, data, destination, errors_named
 from .policy import Policy, resolve
@@ -74,10 +75,11 @@ def min_pool(
     """
     on, x = data("x", x)
     pool = _regular(x.shape, layout, window, strides, padding, dilation)
+    out = destination(out, pool.out_shape, x.dtype, x)
     found = _maximum(on, pool, _flipped(x), resolve(ties, nan), return_choice, return_indices, out)
-    if isinstance(found, tuple):
-        return (_flipped(found[0], out), *found[1:])
-    return _flipped(found, out)
+    y = found[0] if isinstance(found, tuple) else found
+    _flipped(y, y)
+    return found
 
 
 @errors_named
@@ -331,6 +333,11 @@ class _Geometry:
     def over(self, shape: tuple[int, ...], layout: str) -> Pool:
         sizes = shape[windows.spatial_axes(layout).start :]
         per_axis = zip(sizes, self.window, self.strides, self.paddings, self.dilation, strict=False)
+        for i, (pads, k, d) in enumerate(zip(self.paddings, self.window, self.dilation, strict=True)):
+            if max(pads) > (k - 1) * d:
+                checks.refuse(
+                    f"padding of spatial axis {i}", pads, f"less than the window's reach of {(k - 1) * d + 1}"
+                )
         return Pool.of(shape, layout, [windows.explicit(n, k, s, *pads, d) for n, k, s, pads, d in per_axis])
 
 
@@ -354,6 +361,22 @@ def _regular(
 
 
 _pools: dict[Any, Pool] = {}
+
+
+@errors_named
+def pool(
+    shape: Sequence[int], window: PerAxis, strides: PerAxis | None = None, padding: PaddingLike = "valid", *,
+    dilation: PerAxis = 1, layout: str | None = None,
+) -> Pool:  # fmt: skip
+    """The `Pool` that `max_pool` and `avg_pool` use for an array of this shape: what the maps need.
+
+    >>> from poolgrad import maps
+    >>> x = np.array([3, 1, 4, 1, 5, 9])
+    >>> y, choice = max_pool(x, 2, layout="X", return_choice=True)
+    >>> maps.put(pool(x.shape, 2, layout="X"), y, choice)
+    array([3, 0, 4, 0, 0, 9])
+    """
+    return _regular(checks.integers("shape", shape, at_least=0), layout, window, strides, padding, dilation)
 
 
 def _geometry(
@@ -404,13 +427,16 @@ def _per_axis(name: str, value: Any, axes: int, at_least: int = 1) -> tuple[int,
     return values
 
 
+_AXES = "".join(sorted(set(ascii_letters) - set("NCnc")))
+
+
 def _layout(rank: int, layout: str | None) -> str:
     """The layout given, or the channels-last one for this rank."""
     if layout is None:
         if rank < 3:
             raise InvalidArgument(f"layout is needed for an array of {rank} dimensions", argument="layout")
         spatial = rank - 2
-        return f"N{'DHW'[-spatial:] if spatial <= 3 else ascii_lowercase[:spatial]}C"
+        return f"N{'DHW'[-spatial:] if spatial <= 3 else _AXES[:spatial]}C"
     windows.spatial_axes(layout)
     if len(layout) != rank:
         checks.refuse("layout", layout, f"{rank} letters, one per dimension")
@@ -421,6 +447,7 @@ def _adaptive(shape: tuple[int, ...], layout: str | None, size: PerAxis) -> Pool
     layout = _layout(len(shape), layout)
     axes = windows.spatial_axes(layout)
     counts = _per_axis("size", size, len(axes), at_least=0)
+    refuse_more_than_memory("the result", shape[: axes.start] + counts + shape[axes.stop :], 1)
     return Pool.of(shape, layout, list(map(windows.adaptive, shape[axes.start : axes.stop], counts)))
 
 
@@ -531,6 +558,6 @@ def _stored(result: Array, like: Array, out: Array | None) -> Array:
     """The result in the dtype of the input, in `out` if there is one."""
     target = destination(out, result.shape, like.dtype, like)
     if target is None:
-        return np.ascontiguousarray(result, like.dtype)
+        target = backends.of(like).empty(result.shape, like.dtype)
     target[...] = result
     return target

@@ -443,8 +443,8 @@ def _spatial_axes(layout: str) -> range:
     elif layout.endswith("C"):
         stop -= 1
     spatial = layout[start:stop]
-    if not spatial.isalpha() or len(set(layout)) < len(layout) or set(spatial) & set("NC"):
-        checks.refuse("layout", layout, "letters for distinct axes, with N first and C last or directly after it")
+    if not spatial.isalpha() or len(set(layout)) < len(layout) or set(spatial) & set("NCnc"):
+        checks.refuse("layout", layout, "letters for distinct axes; N comes first, C last or after N, both as capitals")
     if len(spatial) > MAX_AXES:
         checks.refuse("layout", layout, f"at most {MAX_AXES} spatial axes")
     return range(start, stop)

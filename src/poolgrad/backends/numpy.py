@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
@@ -26,7 +26,8 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A new array whose memory begins at a multiple of 64 bytes. Its contents are undefined."""
     size = prod(shape) * dtype.itemsize
     try:
-        return np.ndarray(shape, dtype, Block(size))
+        array: Array = np.ndarray(shape, dtype, cast(Any, Block(size)))
+        return array
     except (MemoryError, TypeError, ValueError):
         raise OutOfMemory(f"a result of shape {shape} and dtype {dtype} needs {size} bytes of memory") from None
 
@@ -35,7 +36,7 @@ def _run(operation: Callable[..., bool | None], kind: int, *arguments: Any) -> N
     """Runs a kernel. It declines if it cannot follow an input's strides; then contiguous copies are made."""
     try:
         if operation(kind, *arguments) is False:
-            operation(kind, *(np.array(a, order="C") if isinstance(a, np.ndarray) and not _ready(a) else a for a in arguments))
+            operation(kind, *(_dense(a) if isinstance(a, np.ndarray) else a for a in arguments))
     except MemoryError:
         raise OutOfMemory("not enough memory for the intermediate arrays") from None
 
@@ -124,7 +125,14 @@ class Numpy:
     # -- fusions ------------------------------------------------------------------------------------------------------
 
     def max_put(
-        self, pool: Pool, x: Array, g: Array, ties: str, nan: str, equal_to: Array | None = None, out: Array | None = None
+        self,
+        pool: Pool,
+        x: Array,
+        g: Array,
+        ties: str,
+        nan: str,
+        equal_to: Array | None = None,
+        out: Array | None = None,
     ) -> Array:
         """put(g, choose(x)); with `equal_to`, the first element equal to it is chosen, and none gives nothing."""
         gx = empty(pool.shape, g.dtype) if out is None else out
@@ -137,7 +145,14 @@ class Numpy:
         return gx
 
     def max_take(
-        self, pool: Pool, x: Array, v: Array, ties: str, nan: str, equal_to: Array | None = None, out: Array | None = None
+        self,
+        pool: Pool,
+        x: Array,
+        v: Array,
+        ties: str,
+        nan: str,
+        equal_to: Array | None = None,
+        out: Array | None = None,
     ) -> Array:
         """take(v, choose(x)); with `equal_to`, the first element equal to it is chosen, and none gives zero."""
         y = empty(pool.out_shape, v.dtype) if out is None else out

@@ -1,7 +1,7 @@
 """The CPU kernels: C++ compiled per instruction set, chosen when the package is loaded.
 
 `plan_of` makes a pool ready for them. Threads: `set_num_threads`, or the environment variable POOLGRAD_NUM_THREADS
-before the import. The results do not depend on either.
+before the first use. The results do not depend on either.
 """
 
 from __future__ import annotations
@@ -20,11 +20,14 @@ __all__ = [
     "release_memory", "set_num_threads", "use_instruction_set",
 ]  # fmt: skip
 
-_NAMES = "float16 bfloat16 float32 float64 int8 int16 int32 int64 uint8 uint16 uint32 uint64".split()
+_NAMES = (
+    "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64",
+    "uint8", "uint16", "uint32", "uint64",
+)  # fmt: skip
 
 
 class _DtypeCodes(dict[Any, int]):
-    """From a dtype to the kernels' number for it. bfloat16 is known by its name: no package that defines it is needed."""
+    """From a dtype to the kernels' number for it. bfloat16 is known by its name, whoever defines it."""
 
     def __missing__(self, dtype: Any) -> int:
         if getattr(dtype, "name", "") == "bfloat16" and dtype.itemsize == 2:
@@ -51,8 +54,8 @@ def _plan(pool: Pool) -> Plan:
     ]
     try:
         return Plan(list(pool.shape), list(pool.out_shape), pool.axis, pool.batch, axes)
-    except (TypeError, ValueError):
-        raise InvalidArgument(f"{pool} is beyond 64-bit arithmetic", argument="pool", given=pool) from None
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"the kernels cannot work on {pool}: {error}", argument="pool", given=pool) from None
     except MemoryError:
         raise OutOfMemory(f"not enough memory for the windows of {pool}") from None
 

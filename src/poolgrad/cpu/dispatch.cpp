@@ -19,9 +19,19 @@ namespace poolgrad {
     void mean_end_##isa(const Mean&, const Box&, const void*); \
     void spread_begin_##isa(const Spread&, const Box&, void*); \
     void spread_end_##isa(const Spread&, const Box&, const void*); \
-    static const Kernels kernels_##isa = {#isa, scan_##isa, put_##isa, mean_##isa, spread_##isa, take_coded_##isa, \
-                                          put_coded_##isa, axis_maximum_##isa, axis_sum_##isa, mean_begin_##isa, \
-                                          mean_end_##isa, spread_begin_##isa, spread_end_##isa};
+    static const Kernels kernels_##isa = {#isa, \
+                                          scan_##isa, \
+                                          put_##isa, \
+                                          mean_##isa, \
+                                          spread_##isa, \
+                                          take_coded_##isa, \
+                                          put_coded_##isa, \
+                                          axis_maximum_##isa, \
+                                          axis_sum_##isa, \
+                                          mean_begin_##isa, \
+                                          mean_end_##isa, \
+                                          spread_begin_##isa, \
+                                          spread_end_##isa};
 
 POOLGRAD_DECLARE(baseline)
 #if defined(POOLGRAD_X86_64_LEVELS)
@@ -44,12 +54,8 @@ struct Available {
         add(kernels_baseline);
 #if defined(POOLGRAD_X86_64_LEVELS)
         __builtin_cpu_init();
-        if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("f16c")) {
-            add(kernels_avx2);
-            if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512cd"))
-                add(kernels_avx512);
-        }
+        if (__builtin_cpu_supports("x86-64-v3")) add(kernels_avx2);
+        if (__builtin_cpu_supports("x86-64-v4")) add(kernels_avx512);
 #endif
     }
 };

@@ -15,9 +15,15 @@ enum class DType : int { f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u
 
 static inline int64_t dtype_bytes(DType type) {
     switch (type) {
-        case DType::i8: case DType::u8: return 1;
-        case DType::f16: case DType::bf16: case DType::i16: case DType::u16: return 2;
-        case DType::f32: case DType::i32: case DType::u32: return 4;
+        case DType::i8:
+        case DType::u8: return 1;
+        case DType::f16:
+        case DType::bf16:
+        case DType::i16:
+        case DType::u16: return 2;
+        case DType::f32:
+        case DType::i32:
+        case DType::u32: return 4;
         default: return 8;
     }
 }
@@ -52,7 +58,9 @@ static inline int64_t origin(const Axis& a, int64_t o) {
 }
 
 // The real elements of window o: local positions [first, first + length).
-struct Span { int64_t first, length; };
+struct Span {
+    int64_t first, length;
+};
 
 static inline Span span(const Axis& a, int64_t o) {
     if (a.starts) return {0, a.stops[o] - a.starts[o]};
@@ -67,7 +75,9 @@ static inline Span span(const Axis& a, int64_t o) {
 }
 
 // The windows that may contain input i: [first, last). With a dilation, contains() says which of them do.
-struct Cover { int64_t first, last; };
+struct Cover {
+    int64_t first, last;
+};
 
 static inline Cover cover(const Axis& a, int64_t i) {
     if (a.firsts) return {a.firsts[i], a.lasts[i]};
@@ -77,9 +87,7 @@ static inline Cover cover(const Axis& a, int64_t i) {
     return {first, larger(first, last)};
 }
 
-static inline bool contains(const Axis& a, int64_t o, int64_t i) {
-    return a.dilation == 1 || (i - nominal_origin(a, o)) % a.dilation == 0;
-}
+static inline bool contains(const Axis& a, int64_t o, int64_t i) { return a.dilation == 1 || (i - nominal_origin(a, o)) % a.dilation == 0; }
 
 static inline int64_t local(const Axis& a, int64_t o, int64_t i) {
     const int64_t distance = i - origin(a, o);
@@ -94,7 +102,6 @@ struct Geometry {
     int rank;
     int64_t image_outer;            // outer positions that belong to one image (for indices into an image)
     int64_t elements;               // product of the extents
-    bool disjoint;                  // no input lies in two windows
     Axis axes[max_axes];
     int64_t code_step[max_axes];    // what one local position on an axis adds to a code
 };
@@ -154,17 +161,25 @@ struct Tap {
     int64_t count;
 };
 
-// How many taps a row of this geometry can have at most: from an output row down, or from an input row up.
-static inline int64_t most_taps(const Geometry& g) {
-    int64_t down = 1, up = 1;
+// How many input rows an output row reads at most, and how many output rows an input row collects from.
+static inline int64_t most_window_taps(const Geometry& g) {
+    int64_t taps = 1;
+    for (int a = 0; a < g.rank - 1; ++a) taps *= g.axes[a].extent;
+    return taps;
+}
+
+static inline int64_t most_cover_taps(const Geometry& g) {
+    int64_t taps = 1;
     for (int a = 0; a < g.rank - 1; ++a) {
         const Axis& axis = g.axes[a];
-        down *= axis.extent;
-        int64_t windows = axis.count;
-        if (!axis.starts) windows = smaller(windows, ((axis.window - 1) * axis.dilation) / axis.stride + 1);
-        up *= windows;
+        int64_t windows = smaller(axis.count, ((axis.window - 1) * axis.dilation) / axis.stride + 1);
+        if (axis.starts) {
+            windows = 1;
+            for (int64_t i = 0; i < axis.size; ++i) windows = larger(windows, axis.lasts[i] - axis.firsts[i]);
+        }
+        taps *= windows;
     }
-    return larger(down, up);
+    return taps;
 }
 
 // The input rows that output row `at` reads, in scan order.
@@ -178,8 +193,8 @@ static inline int64_t window_taps(const Geometry& g, const int64_t* at, const in
         for (int64_t t = n - 1; t >= 0; --t) {   // from the back, so that the list can grow in place
             const Tap tap = taps[t];
             for (int64_t j = s.length - 1; j >= 0; --j)
-                taps[t * s.length + j] = {tap.offset + start + j * axis.dilation * step[a], 0,
-                                          tap.code + code + j * g.code_step[a], tap.count * s.length};
+                taps[t * s.length + j] = {tap.offset + start + j * axis.dilation * step[a], 0, tap.code + code + j * g.code_step[a],
+                                          tap.count * s.length};
         }
         n *= s.length;
     }

@@ -15,9 +15,15 @@ POOLGRAD_INLINE int64_t columns_at_once(int64_t size, int64_t bytes) {
 // ---- maximum --------------------------------------------------------------------------------------------------------
 
 // Keys of narrow types are widened to 32 bits, so that a key and a position have lanes of one width.
-template <class Key> struct Widened { using type = Key; };
-template <> struct Widened<int8_t> { using type = int32_t; };
-template <> struct Widened<int16_t> { using type = int32_t; };
+template <class Key> struct Widened {
+    using type = Key;
+};
+template <> struct Widened<int8_t> {
+    using type = int32_t;
+};
+template <> struct Widened<int16_t> {
+    using type = int32_t;
+};
 
 // Windows that follow each other at a distance of one and are equally long lie side by side in memory: how many from `o` on.
 POOLGRAD_INLINE int64_t side_by_side(const Axis& axis, int64_t o) {
@@ -122,8 +128,10 @@ template <class Sum> void axis_sum_run(const AxisSum& job, const Columns& at, Sc
     for (int64_t c0 = at.low; c0 < at.high; c0 += block) {
         const int64_t width = smaller(block, at.high - c0), total = n * width;
         Sum* sums = static_cast<Sum*>(reserve(scratch, 0, sizeof(Sum) * static_cast<size_t>(total + 64)));
-        for (int64_t i = 0; i < n; ++i) __builtin_memcpy(sums + i * width, in + (at.line * n + i) * job.columns + c0, sizeof(Sum) * static_cast<size_t>(width));
-        for (int64_t o = 0; o < m; ++o) __builtin_memset(static_cast<void*>(out + (at.line * m + o) * job.columns + c0), 0, sizeof(Sum) * static_cast<size_t>(width));
+        for (int64_t i = 0; i < n; ++i)
+            __builtin_memcpy(sums + i * width, in + (at.line * n + i) * job.columns + c0, sizeof(Sum) * static_cast<size_t>(width));
+        for (int64_t o = 0; o < m; ++o)
+            __builtin_memset(static_cast<void*>(out + (at.line * m + o) * job.columns + c0), 0, sizeof(Sum) * static_cast<size_t>(width));
         int64_t longest = 1;
         for (int level = 0; (int64_t{1} << level) <= longest; ++level) {
             const int64_t half = int64_t{1} << level;   // sums[i] is the sum of `half` elements from i on
@@ -296,7 +304,8 @@ template <class E> void mean_end_run(const Mean& job, const Box& box, const void
 
 template <class E> void spread_begin_run(const Spread& job, const Box& box, void* sums) {
     every_element(*job.geometry, box, job.g, true, [&](int64_t from, int64_t to, int64_t count) {
-        static_cast<typename E::Sum*>(sums)[to] = E::share_one(E::widen_one(static_cast<const typename E::Stored*>(job.g.data)[from]), E::weigh(count));
+        static_cast<typename E::Sum*>(sums)[to] =
+            E::share_one(E::widen_one(static_cast<const typename E::Stored*>(job.g.data)[from]), E::weigh(count));
     });
 }
 
@@ -318,9 +327,11 @@ void POOLGRAD_KERNEL(axis_maximum)(const AxisMaximum& job, const Columns& at, Sc
 void POOLGRAD_KERNEL(axis_sum)(const AxisSum& job, const Columns& at, Scratch& scratch) {
     if (job.type == DType::f64 || (job.type >= DType::i8 && job.transposed)) return axis_sum_run<Double2>(job, at, scratch);
     switch (job.type) {
-        case DType::f16: case DType::bf16: return axis_sum_run<float>(job, at, scratch);
+        case DType::f16:
+        case DType::bf16:
         case DType::f32: return axis_sum_run<double>(job, at, scratch);
-        case DType::i64: case DType::u64: return axis_sum_run<__int128>(job, at, scratch);
+        case DType::i64:
+        case DType::u64: return axis_sum_run<__int128>(job, at, scratch);
         default: return axis_sum_run<int64_t>(job, at, scratch);
     }
 }
@@ -338,16 +349,16 @@ void POOLGRAD_KERNEL(put_coded)(const Put& job, const Box& box, Scratch& scratch
     with_wrapping_sum(job.type, [&](auto element) { put_coded_run<decltype(element)>(job, box, scratch); });
 }
 void POOLGRAD_KERNEL(mean_begin)(const Mean& job, const Box& box, void* sums) {
-    with_exact_sum(job.type, [&](auto element) { mean_begin_run<decltype(element)>(job, box, sums); });
+    with_exact_sum(job.type, true, [&](auto element) { mean_begin_run<decltype(element)>(job, box, sums); });
 }
 void POOLGRAD_KERNEL(mean_end)(const Mean& job, const Box& box, const void* sums) {
-    with_exact_sum(job.type, [&](auto element) { mean_end_run<decltype(element)>(job, box, sums); });
+    with_exact_sum(job.type, true, [&](auto element) { mean_end_run<decltype(element)>(job, box, sums); });
 }
 void POOLGRAD_KERNEL(spread_begin)(const Spread& job, const Box& box, void* sums) {
-    with_share(job.type, [&](auto element) { spread_begin_run<decltype(element)>(job, box, sums); });
+    with_share(job.type, true, [&](auto element) { spread_begin_run<decltype(element)>(job, box, sums); });
 }
 void POOLGRAD_KERNEL(spread_end)(const Spread& job, const Box& box, const void* sums) {
-    with_share(job.type, [&](auto element) { spread_end_run<decltype(element)>(job, box, sums); });
+    with_share(job.type, true, [&](auto element) { spread_end_run<decltype(element)>(job, box, sums); });
 }
 
 }  // namespace poolgrad

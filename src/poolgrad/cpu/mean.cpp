@@ -10,7 +10,9 @@ namespace poolgrad {
 namespace {
 
 // Calls f(vectors, c) for blocks of channels; the last block may overlap the one before.
-template <int vectors> struct Vectors { static constexpr int value = vectors; };
+template <int vectors> struct Vectors {
+    static constexpr int value = vectors;
+};
 
 template <int lanes, class F> POOLGRAD_INLINE void blocks_of_channels(int64_t inner, F&& f) {
     int64_t c = 0;
@@ -25,7 +27,9 @@ template <class E> struct Ring {
     int64_t positions, inner;
     SumRow<E> sums;
     Ring(Scratch& scratch, int slot, int64_t positions, int64_t inner)
-        : positions(positions), inner(inner), sums(reserve(scratch, slot, SumRow<E>::bytes(positions * inner)), positions * inner) {}
+        : positions(positions),
+          inner(inner),
+          sums(reserve(scratch, slot, SumRow<E>::bytes(positions * inner)), positions * inner) {}
     POOLGRAD_INLINE int64_t at(int64_t position, int64_t c) const { return position % positions * inner + c; }
 };
 
@@ -117,8 +121,7 @@ template <class E> struct Averager {
         const int64_t inner = g.inner;
         int64_t low = axis.size, high = 0;
         const Window ends[] = {window_of(axis, w0), window_of(axis, w1 - 1)};
-        for (const Window& w : ends)
-            low = smaller(low, w.position), high = larger(high, w.position + (w.length - 1) * axis.dilation + 1);
+        for (const Window& w : ends) low = smaller(low, w.position), high = larger(high, w.position + (w.length - 1) * axis.dilation + 1);
         low = larger(0, low - axis.dilation), high = smaller(axis.size, high + axis.dilation);
         const int64_t count = (high - low) * inner, margin = 2 * lanes;
         const SumRow<E> row(reserve(scratch, 1, SumRow<E>::bytes(count + margin)), count + margin);
@@ -169,7 +172,7 @@ template <class E> struct Averager {
         const int last = g.rank - 1;
         RowWalk walk;
         if (!first_row(box, g.rank, walk)) return;
-        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
+        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
         taps = rows;
         do {
             tap_count = window_taps(g, walk.at, job.x.step, rows);
@@ -177,7 +180,10 @@ template <class E> struct Averager {
                 x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n);
                 Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
                 if constexpr (lanes > 1) {
-                    if (g.inner >= lanes) { row_of_channels(y, box.low[last], box.high[last]); continue; }
+                    if (g.inner >= lanes) {
+                        row_of_channels(y, box.low[last], box.high[last]);
+                        continue;
+                    }
                 }
                 row_of_elements(y, box.low[last], box.high[last]);
             }
@@ -341,7 +347,7 @@ template <class E> struct Spreader {
     template <int vectors> POOLGRAD_INLINE void along_row(Stored* row, const SumRow<E>& shared, int64_t q, const Phases& phases) const {
         const int64_t inner = g.inner, s = axis.stride;
         using Narrow = decltype(E::narrow_lanes(Sums{}));
-        const auto of_phase = [&](int64_t phase, Narrow (&result)[vectors]) __attribute__((always_inline)) {
+        const auto of_phase = [&](int64_t phase, Narrow(&result)[vectors]) __attribute__((always_inline)) {
             Sums sum[vectors] = {};
             for (int64_t k = phases.begin[phase]; k < phases.begin[phase + 1]; ++k) {
                 const int64_t from = q + (phases.shifts[k].shift - phases.lowest) * inner;
@@ -398,7 +404,7 @@ template <class E> struct Spreader {
         const int last = g.rank - 1;
         RowWalk walk;
         if (!first_row(box, g.rank, walk)) return;
-        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
+        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_cover_taps(g))));
         taps = rows;
         const bool by_phase = lanes > 1 && g.inner < lanes && axis.uniform && axis.stride <= 16 && axis.window <= 4096;
         const Phases phases = by_phase ? Phases(axis, scratch, 3) : Phases();
@@ -410,7 +416,10 @@ template <class E> struct Spreader {
                 grad = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
                 Stored* gx = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, n, walk, g.rank);
                 if constexpr (lanes > 1) {
-                    if (g.inner >= lanes) { row_of_channels(gx, box.low[last], box.high[last]); continue; }
+                    if (g.inner >= lanes) {
+                        row_of_channels(gx, box.low[last], box.high[last]);
+                        continue;
+                    }
                 }
                 row_of_elements(gx, box.low[last], box.high[last], by_phase ? &phases : nullptr);
             }
@@ -422,11 +431,11 @@ template <class E> struct Spreader {
 }  // namespace
 
 void POOLGRAD_KERNEL(mean)(const Mean& job, const Box& box, Scratch& scratch) {
-    with_exact_sum(job.type, [&](auto element) { Averager<decltype(element)>(job, scratch).box(box); });
+    with_exact_sum(job.type, job.geometry->elements > long_window, [&](auto element) { Averager<decltype(element)>(job, scratch).box(box); });
 }
 
 void POOLGRAD_KERNEL(spread)(const Spread& job, const Box& box, Scratch& scratch) {
-    with_share(job.type, [&](auto element) { Spreader<decltype(element)>(job, scratch).box(box); });
+    with_share(job.type, job.geometry->elements > long_window, [&](auto element) { Spreader<decltype(element)>(job, scratch).box(box); });
 }
 
 }  // namespace poolgrad

@@ -43,12 +43,16 @@ Cache& cache() {
 }  // namespace
 
 Block take_block(size_t bytes) {
+    if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
+    const size_t unit = bytes >= 2 * huge_page ? huge_page : 64;
+    const size_t capacity = (std::max<size_t>(bytes, 1) + unit - 1) / unit * unit;
     if (bytes >= worth_keeping) {
         Cache& kept = cache();
         const std::lock_guard guard(kept.lock);
         auto best = kept.blocks.end();
         for (auto it = kept.blocks.begin(); it != kept.blocks.end(); ++it)
-            if (it->capacity >= bytes && it->capacity <= bytes + bytes / 4 && (best == kept.blocks.end() || it->capacity < best->capacity)) best = it;
+            if (it->capacity >= capacity && it->capacity <= capacity + capacity / 4 && (best == kept.blocks.end() || it->capacity < best->capacity))
+                best = it;
         if (best != kept.blocks.end()) {
             const Block block{best->data, bytes, best->capacity};
             kept.bytes -= best->capacity;
@@ -56,9 +60,6 @@ Block take_block(size_t bytes) {
             return block;
         }
     }
-    if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
-    const size_t unit = bytes >= 2 * huge_page ? huge_page : 64;
-    const size_t capacity = (std::max<size_t>(bytes, 1) + unit - 1) / unit * unit;
     void* data = std::aligned_alloc(unit, capacity);
     if (!data) throw std::bad_alloc();
 #if defined(MADV_HUGEPAGE)

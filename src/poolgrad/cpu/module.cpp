@@ -43,9 +43,16 @@ public:
     ~OthersMayRun() {
         try {
             PyEval_RestoreThread(state_);
-        } catch (abi::__forced_unwind&) {
+        }
+#if defined(__GLIBCXX__)
+        catch (abi::__forced_unwind&) {
             for (;;) pause();
         }
+#else
+        catch (...) {
+            throw;
+        }
+#endif
     }
     OthersMayRun(const OthersMayRun&) = delete;
 
@@ -61,7 +68,9 @@ public:
         if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) throw nb::python_error();
         held_ = true;
     }
-    ~Array() { if (held_) PyBuffer_Release(&buffer_); }
+    ~Array() {
+        if (held_) PyBuffer_Release(&buffer_);
+    }
     Array(const Array&) = delete;
     const Py_buffer& operator*() const { return buffer_; }
     const Py_buffer* operator->() const { return &buffer_; }
@@ -73,7 +82,8 @@ private:
 
 class PyPlan {
 public:
-    PyPlan(std::vector<int64_t> shape, std::vector<int64_t> out_shape, int axis, int64_t batch, const nb::list& axes) : PyPlan(std::move(shape), std::move(out_shape), axis, batch, specs(axes)) {}
+    PyPlan(std::vector<int64_t> shape, std::vector<int64_t> out_shape, int axis, int64_t batch, const nb::list& axes)
+        : PyPlan(std::move(shape), std::move(out_shape), axis, batch, specs(axes)) {}
 
     // Every operation returns whether it ran: false means that an input's strides cannot be followed and a contiguous copy
     // is needed.
@@ -136,7 +146,7 @@ public:
         const Array in(x, PyBUF_STRIDES), other(v, PyBUF_STRIDES);
         const Result wanted(*this, equal, true, false), values(*this, y, true);
         const auto view = input(*in, type, false), others = input(*other, type, false);
-        if (!view || !others || view->outer_split != others->outer_split || !same_steps(*view, *others)) return false;
+        if (!view || !others || !same_steps(*view, *others)) return false;   // one place, one bound for both
         const OthersMayRun release;
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.max_take(DType(type), *view, *others, wanted.data(bytes), values.data(bytes), ignore_nan);
@@ -199,7 +209,9 @@ private:
     Plan plan_;
 
     PyPlan(std::vector<int64_t> shape, std::vector<int64_t> out_shape, int axis, int64_t batch, const std::vector<AxisSpec>& axes)
-        : shape_(std::move(shape)), out_shape_(std::move(out_shape)), axis_(axis),
+        : shape_(std::move(shape)),
+          out_shape_(std::move(out_shape)),
+          axis_(axis),
           plan_(product(0, axis), product(axis + static_cast<int>(axes.size()), static_cast<int>(shape_.size())),
                 batch > 0 ? product(0, axis) / batch : 1, checked(axes)) {}
 
@@ -231,17 +243,28 @@ private:
         for (size_t i = 0; i < axes.size(); ++i) {
             const AxisSpec& a = axes[i];
             const bool listed = !a.starts.empty();
-            if (a.size != shape_[static_cast<size_t>(axis_) + i] || a.count != out_shape_[static_cast<size_t>(axis_) + i] || a.size < 0 || a.count < 0)
+            if (a.size != shape_[static_cast<size_t>(axis_) + i] || a.count != out_shape_[static_cast<size_t>(axis_) + i] || a.size < 0 ||
+                a.count < 0)
                 throw std::invalid_argument("windows do not fit the shape");
             if (a.dilation < 1 || a.dilation > limit || a.extent > limit || a.before < 0 || a.before > limit || a.window < 0 || a.window > limit)
                 throw std::invalid_argument("windows are out of range");
             if (listed) {
-                if (static_cast<int64_t>(a.starts.size()) != a.count || a.stops.size() != a.starts.size() || a.dilation != 1) throw std::invalid_argument("listed windows are incomplete");
+                if (static_cast<int64_t>(a.starts.size()) != a.count || a.stops.size() != a.starts.size() || a.dilation != 1)
+                    throw std::invalid_argument("listed windows are incomplete");
                 for (size_t o = 0; o < a.starts.size(); ++o)
-                    if (a.starts[o] < (o ? a.starts[o - 1] : 0) || a.stops[o] < (o ? a.stops[o - 1] : 0) || a.stops[o] > a.size || a.starts[o] >= a.stops[o] || a.stops[o] - a.starts[o] > a.extent)
+                    if (a.starts[o] < (o ? a.starts[o - 1] : 0) || a.stops[o] < (o ? a.stops[o - 1] : 0) || a.stops[o] > a.size ||
+                        a.starts[o] >= a.stops[o] || a.stops[o] - a.starts[o] > a.extent)
                         throw std::invalid_argument("listed windows are out of order or empty");
-            } else if (a.count > 0 && (a.window < 1 || a.stride < 1 || a.stride > limit)) {
-                throw std::invalid_argument("window and stride must be positive");
+            } else if (a.count > 0) {
+                if (a.window < 1 || a.stride < 1 || a.stride > limit) throw std::invalid_argument("window and stride must be positive");
+                // Every window has a real element: the first reaches into the axis, the last begins inside, and no dilation steps over it.
+                if (a.before > 0 && (a.window - 1) < (a.before + a.dilation - 1) / a.dilation)
+                    throw std::invalid_argument("the first window lies in the padding");
+                if (a.count > (a.size - 1 + a.before) / a.stride + 1) throw std::invalid_argument("the last window lies beyond the end");
+                if (a.dilation > a.size)
+                    for (int64_t o = 0; o < a.count && o * a.stride < a.before; ++o)
+                        if ((a.dilation - (a.before - o * a.stride) % a.dilation) % a.dilation >= a.size)
+                            throw std::invalid_argument("a window steps over the axis");
             }
         }
         return axes;
@@ -256,12 +279,13 @@ private:
         for (int i = 0; i < b.ndim; ++i)
             if (b.shape[i] != shape[static_cast<size_t>(i)]) throw std::invalid_argument("an array has the wrong shape");
         View v = plan_.dense(b.buf, outputs, bytes);
-        if (PyBuffer_IsContiguous(&b, 'C')) return reinterpret_cast<uintptr_t>(b.buf) % static_cast<uintptr_t>(bytes) == 0 ? std::optional(v) : std::nullopt;
+        if (PyBuffer_IsContiguous(&b, 'C'))
+            return reinterpret_cast<uintptr_t>(b.buf) % static_cast<uintptr_t>(bytes) == 0 ? std::optional(v) : std::nullopt;
         if (!outputs && plan_.needs_dense_input()) return std::nullopt;
         const auto size = [&](int i) { return shape[static_cast<size_t>(i)]; };
         const auto step = [&](int i) { return size(i) <= 1 ? 0 : b.strides[i] / bytes; };
-        for (int i = 0; i < b.ndim; ++i)
-            if (size(i) == 0 || b.strides[i] % bytes != 0) return std::nullopt;
+        for (int i = 0; i < b.ndim; ++i)   // the kernels' bounds rely on rows that follow each other upwards
+            if (size(i) == 0 || step(i) < 0 || b.strides[i] % bytes != 0) return std::nullopt;
         if (reinterpret_cast<uintptr_t>(b.buf) % static_cast<uintptr_t>(bytes) != 0) return std::nullopt;
         int64_t expected = 1;   // rows are contiguous
         for (int i = b.ndim - 1; i >= axis_ + g.rank - 1; --i) {
@@ -286,17 +310,16 @@ private:
         v.outer_split = runs == 2 ? run_size[0] : 1;
         v.outer_step[0] = runs == 2 ? run_step[1] : run_step[0];
         v.outer_step[1] = runs == 2 ? run_step[0] : 0;
-        int64_t low = 0, high = 1;
-        for (int i = 0; i < b.ndim; ++i) (step(i) < 0 ? low : high) += step(i) * (size(i) - 1);
-        v.begin = static_cast<const char*>(b.buf) + low * bytes;
-        v.end = static_cast<const char*>(b.buf) + high * bytes;
+        int64_t end = 1;
+        for (int i = 0; i < b.ndim; ++i) end += step(i) * (size(i) - 1);
+        v.end = static_cast<const char*>(b.buf) + end * bytes;
         return v;
     }
 
     static bool same_steps(const View& a, const View& b) {
-        for (int i = 0; i < max_axes; ++i)
-            if (a.step[i] != b.step[i]) return false;
-        return true;
+        bool same = a.outer_split == b.outer_split && a.outer_step[0] == b.outer_step[0] && a.outer_step[1] == b.outer_step[1];
+        for (int i = 0; i < max_axes; ++i) same = same && a.step[i] == b.step[i];
+        return same;
     }
 
     // A contiguous array of the input or output shape; None gives null.
@@ -309,7 +332,8 @@ private:
             const Py_buffer& b = **array_;
             bool fits = b.ndim == static_cast<int>(shape.size()) && PyBuffer_IsContiguous(&b, 'C');
             for (int i = 0; fits && i < b.ndim; ++i) fits = b.shape[i] == shape[static_cast<size_t>(i)];
-            if (!fits || reinterpret_cast<uintptr_t>(b.buf) % static_cast<uintptr_t>(b.itemsize) != 0) throw std::invalid_argument("an array has the wrong shape or is not contiguous");
+            if (!fits || reinterpret_cast<uintptr_t>(b.buf) % static_cast<uintptr_t>(b.itemsize) != 0)
+                throw std::invalid_argument("an array has the wrong shape or is not contiguous");
         }
         void* data() const { return array_ ? (**array_).buf : nullptr; }
         void* data(int64_t bytes) const {
@@ -332,7 +356,8 @@ NB_MODULE(_kernels, m) {
     m.doc() = "The CPU kernels of poolgrad. Use poolgrad's own functions; these trust their caller.";
     nb::class_<PyBlock>(m, "Block", nb::type_slots(block_slots)).def(nb::init<size_t>(), nb::arg("bytes"));
     nb::class_<PyPlan>(m, "Plan")
-        .def(nb::init<std::vector<int64_t>, std::vector<int64_t>, int, int64_t, const nb::list&>(), nb::arg("shape"), nb::arg("out_shape"), nb::arg("axis"), nb::arg("batch"), nb::arg("axes"))
+        .def(nb::init<std::vector<int64_t>, std::vector<int64_t>, int, int64_t, const nb::list&>(), nb::arg("shape"), nb::arg("out_shape"),
+             nb::arg("axis"), nb::arg("batch"), nb::arg("axes"))
         .def("maximum", &PyPlan::maximum, nb::arg("type"), nb::arg("x"), nb::arg("y").none(), nb::arg("code").none(), nb::arg("ignore_nan"))
         .def("take", &PyPlan::take, nb::arg("type"), nb::arg("v"), nb::arg("code"), nb::arg("y"))
         .def("put", &PyPlan::put, nb::arg("type"), nb::arg("g"), nb::arg("code"), nb::arg("gx"), nb::arg("assign"))
@@ -356,9 +381,12 @@ NB_MODULE(_kernels, m) {
         return names;
     });
     m.def("instruction_set", [] { return std::string(kernels().name); });
-    m.def("use_instruction_set", [](const std::string& name) {
-        const Kernels* found = find_kernels(name.c_str());
-        if (found) use_kernels(*found);
-        return found != nullptr;
-    }, nb::arg("name"));
+    m.def(
+        "use_instruction_set",
+        [](const std::string& name) {
+            const Kernels* found = find_kernels(name.c_str());
+            if (found) use_kernels(*found);
+            return found != nullptr;
+        },
+        nb::arg("name"));
 }

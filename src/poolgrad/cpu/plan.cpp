@@ -40,7 +40,6 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
     g_.image_outer = std::max<int64_t>(1, image_outer);
     g_.rank = static_cast<int>(axes.size());
     g_.elements = 1;
-    g_.disjoint = true;
     inputs_ = outputs_ = outer * inner;
     double overlap = 1;
     for (int a = g_.rank - 1; a >= 0; --a) {
@@ -89,15 +88,10 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
         outputs_ *= axis.count;
         const double reach = static_cast<double>(std::min(axis.window, axis.extent));
         overlap *= axis.size == 0 ? 1 : std::max(1.0, reach * static_cast<double>(axis.count) / static_cast<double>(axis.size));
-        g_.disjoint = g_.disjoint && !listed && axis.stride >= axis.window * axis.dilation;
     }
     // Positions and codes of the axis-by-axis kernels have 32 bits.
     bool fits = g_.elements < (int64_t{1} << 32);
-    bool dilated = false;
-    for (int a = 0; a < g_.rank; ++a) {
-        fits = fits && g_.axes[a].size < (int64_t{1} << 31);
-        dilated = dilated || g_.axes[a].dilation > 1;
-    }
+    for (int a = 0; a < g_.rank; ++a) fits = fits && g_.axes[a].size < (int64_t{1} << 31);
     large_ = overlap > large_overlap && fits;
     crowded_ = overlap > crowded_overlap;
 }
@@ -165,7 +159,8 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) cons
         return n;
     };
     const int64_t least = last == 0 ? 1024 : 2;
-    while (t.tile[0] > least && ((boxes() < 4 * threads && work(0) > tile_bytes) || (scratch_bytes && elements(0) * scratch_bytes > tile_bytes))) halve(0);
+    while (t.tile[0] > least && ((boxes() < 4 * threads && work(0) > tile_bytes) || (scratch_bytes && elements(0) * scratch_bytes > tile_bytes)))
+        halve(0);
     for (int a = 1; a <= last; ++a)
         while (scratch_bytes && t.tile[a] > (a == last ? 1024 : 2) && elements(0) * scratch_bytes > 4 * tile_bytes) halve(a);
     t.total = g_.outer;
@@ -212,7 +207,8 @@ template <class F> void Plan::each_slab(F&& f) const {
     const int64_t reach = g_.axes[0].extent * g_.axes[0].dilation;
     const int64_t wanted = std::max<int64_t>(1, 2 * get_num_threads() / std::max<int64_t>(1, g_.outer));
     const int64_t image_bytes = inputs_ / g_.outer * 4;
-    const int64_t slabs = std::max<int64_t>(1, std::min({std::max(wanted, image_bytes >> 21), in_size(0) / std::max<int64_t>(1, 2 * reach), in_size(0)}));
+    const int64_t slabs =
+        std::max<int64_t>(1, std::min({std::max(wanted, image_bytes >> 21), in_size(0) / std::max<int64_t>(1, 2 * reach), in_size(0)}));
     t.tile[0] = ceil_div(in_size(0), image_bytes < small_work / 4 ? 1 : slabs);
     t.count[0] = ceil_div(in_size(0), t.tile[0]);
     t.total = g_.outer * t.count[0];
@@ -301,6 +297,15 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
     }
 }
 
+// Whether boxes of the input share so many windows that choosing box by box would do the work several times.
+bool Plan::overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const {
+    const Tiles t = tiles(false, bytes, scratch_bytes);
+    double work = 1;
+    for (int a = 0; a < g_.rank; ++a)
+        if (t.tile[a] < t.size[a]) work *= 1 + static_cast<double>((g_.axes[a].extent - 1) * g_.axes[a].dilation) / static_cast<double>(t.tile[a]);
+    return work > 1.5;
+}
+
 void Plan::max_put(DType type, const View& x, const View& g, const void* equal, void* gx, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
     Scan choose = scan_job(type, ignore_nan);
@@ -310,7 +315,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     if (equal) choose.wanted = dense(equal, true, bytes);
     choose.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     const Kernels& k = kernels();
-    if (large_ || crowded_) {
+    if (large_ || crowded_ || overlaps_boxes(bytes, choose.code_width)) {
         const int width = large_ ? 4 : choose.code_width;
         Buffer codes(outputs_ * width);
         if (large_) {
@@ -330,35 +335,38 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     put.code_width = choose.code_width;
     put.gx = dense(gx, false, bytes);
     put.streaming = streaming(gx, inputs_, bytes);
-    each_box(false, bytes, choose.code_width, [&](const Box& box, Scratch& scratch) {
-        Box outputs;
-        outputs.n = box.n;
-        outputs.n_end = box.n_end;
-        View codes{};
-        codes.outer_split = 1;
-        int64_t step = g_.inner, offset = 0;
-        for (int a = g_.rank - 1; a >= 0; --a) {
-            outputs.low[a] = cover(g_.axes[a], box.low[a]).first;
-            outputs.high[a] = std::max(outputs.low[a], cover(g_.axes[a], box.high[a] - 1).last);
-            codes.step[a] = step;
-            offset += outputs.low[a] * step;
-            step *= outputs.high[a] - outputs.low[a];
-        }
-        codes.outer_step[0] = step;
-        offset += box.n * step;
-        const int64_t total = step * (box.n_end - box.n);
-        constexpr int64_t margin = 64;   // vectors may read a little to both sides
-        char* memory = static_cast<char*>(reserve(scratch, 5, static_cast<size_t>((total + 2 * margin) * choose.code_width)));
-        codes.data = memory + (margin - offset) * choose.code_width;
-        codes.begin = memory;
-        codes.end = memory + (total + 2 * margin) * choose.code_width;
-        Scan mine = choose;
-        mine.code = codes;
-        k.scan(mine, outputs, scratch);
-        Put then = put;
-        then.code = codes;
-        k.put(then, box, scratch);
-    }, true);
+    each_box(
+        false, bytes, choose.code_width,
+        [&](const Box& box, Scratch& scratch) {
+            Box outputs;
+            outputs.n = box.n;
+            outputs.n_end = box.n_end;
+            View codes{};
+            codes.outer_split = 1;
+            int64_t step = g_.inner, offset = 0;
+            for (int a = g_.rank - 1; a >= 0; --a) {
+                outputs.low[a] = cover(g_.axes[a], box.low[a]).first;
+                outputs.high[a] = std::max(outputs.low[a], cover(g_.axes[a], box.high[a] - 1).last);
+                codes.step[a] = step;
+                offset += outputs.low[a] * step;
+                step *= outputs.high[a] - outputs.low[a];
+            }
+            codes.outer_step[0] = step;
+            offset += box.n * step;
+            const int64_t total = step * (box.n_end - box.n);
+            constexpr int64_t margin = 64;   // vectors may read a little to both sides
+            char* memory = static_cast<char*>(reserve(scratch, 5, static_cast<size_t>((total + 2 * margin) * choose.code_width)));
+            codes.data = memory + (margin - offset) * choose.code_width;
+            codes.begin = memory;
+            codes.end = memory + (total + 2 * margin) * choose.code_width;
+            Scan mine = choose;
+            mine.code = codes;
+            k.scan(mine, outputs, scratch);
+            Put then = put;
+            then.code = codes;
+            k.put(then, box, scratch);
+        },
+        true);
 }
 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
@@ -417,7 +425,8 @@ void Plan::choose_large(DType type, const View& x, bool ignore_nan, uint32_t* co
             } else {
                 job.values_out = static_cast<char*>(values) + n0 * image_out * bytes;
             }
-            const int64_t chunk = std::clamp<int64_t>(tile_bytes / (in_size(a) * 8), 64, std::max<int64_t>(64, columns)), chunks = ceil_div(columns, chunk);
+            const int64_t chunk = std::clamp<int64_t>(tile_bytes / (in_size(a) * 8), 64, std::max<int64_t>(64, columns)),
+                          chunks = ceil_div(columns, chunk);
             const int64_t group = std::max<int64_t>(1, tile_bytes / std::max<int64_t>(1, in_size(a) * std::min(chunk, columns) * 8));
             parallel(ceil_div(lines * chunks, group), [&](int64_t task, Scratch& scratch) {
                 for (int64_t i = task * group; i < std::min(lines * chunks, (task + 1) * group); ++i)
@@ -449,13 +458,18 @@ void Plan::match_large(DType type, const View& x, const void* equal, bool ignore
         do {
             const int64_t row = row_offset(job.code, box.n, walk, g_.rank);
             for (int64_t o = box.low[g_.rank - 1]; o < box.high[g_.rank - 1]; ++o) {
-                bool same = true;
+                bool known = true;
                 with_order(type, ignore_nan, [&](auto order) {
                     using T = typename decltype(order)::Stored;
                     const T *a = found.as<T>() + row + o * g_.inner, *b = static_cast<const T*>(equal) + row + o * g_.inner;
-                    for (int64_t c = 0; c < g_.inner; ++c) same = same && order.equals_one(order.key(a[c]), order.key(b[c]));
+                    for (int64_t c = 0; c < g_.inner; ++c) {
+                        const auto most = order.key(a[c]), want = order.key(b[c]);
+                        if (order.equals_one(most, want)) continue;
+                        if (want > most) codes[row + o * g_.inner + c] = UINT32_MAX;   // nothing is that large
+                        else known = false;
+                    }
                 });
-                if (same) continue;
+                if (known) continue;
                 Box one;
                 one.n = box.n, one.n_end = box.n + 1;
                 for (int a = 0; a < g_.rank; ++a) one.low[a] = a < g_.rank - 1 ? walk.at[a] : o, one.high[a] = one.low[a] + 1;
@@ -479,7 +493,7 @@ void Plan::mean(DType type, const View& x, void* y) const {
         return;
     }
     if (outputs_ == 0) return;
-    const int64_t sum_bytes = type == DType::f64 || type == DType::i64 || type == DType::u64 ? 16 : type <= DType::bf16 ? 4 : 8;
+    const int64_t sum_bytes = type == DType::f64 || type == DType::i64 || type == DType::u64 ? 16 : 8;
     auto sums = std::make_unique<Buffer>(inputs_ * sum_bytes);
     each_box(false, bytes, 0, [&](const Box& box, Scratch&) { k.mean_begin(job, box, sums->as<void>()); });
     int64_t columns = g_.inner;
@@ -511,7 +525,7 @@ void Plan::spread(DType type, const View& g, void* gx) const {
         return;
     }
     if (inputs_ == 0) return;
-    const int64_t sum_bytes = type >= DType::f64 ? 16 : type <= DType::bf16 ? 4 : 8;
+    const int64_t sum_bytes = type >= DType::f64 ? 16 : 8;
     auto sums = std::make_unique<Buffer>(outputs_ * sum_bytes);
     each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.spread_begin(job, box, sums->as<void>()); });
     int64_t columns = g_.inner;
@@ -530,10 +544,11 @@ void Plan::spread(DType type, const View& g, void* gx) const {
 // ---- ties: every element equal to y belongs to the choice ------------------------------------------------------------
 
 // How many elements of each window equal y: 0 where none does.
-static void count_ties(const Geometry& g, DType type, const View& x, const View& y, const Box& box, uint32_t* counts, const View& counted, Scratch& scratch) {
+static void count_ties(const Geometry& g, DType type, const View& x, const View& y, const Box& box, int64_t* counts, const View& counted,
+                       Scratch& scratch) {
     const int last = g.rank - 1;
     const Axis& axis = g.axes[last];
-    Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
+    Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
     RowWalk walk;
     if (!first_row(box, g.rank, walk)) return;
     with_order(type, false, [&](auto order) {
@@ -546,10 +561,11 @@ static void count_ties(const Geometry& g, DType type, const View& x, const View&
                 const int64_t from = outer_offset(x, box.n) + (origin(axis, o) + s.first * axis.dilation) * g.inner;
                 for (int64_t c = 0; c < g.inner; ++c) {
                     const auto wanted = order.key(static_cast<const T*>(y.data)[row + o * g.inner + c]);
-                    uint32_t count = 0;
+                    int64_t count = 0;
                     for (int64_t t = 0; t < n; ++t)
                         for (int64_t j = 0; j < s.length; ++j)
-                            count += order.equals_one(order.key(static_cast<const T*>(x.data)[from + taps[t].offset + j * axis.dilation * g.inner + c]), wanted);
+                            count += order.equals_one(
+                                order.key(static_cast<const T*>(x.data)[from + taps[t].offset + j * axis.dilation * g.inner + c]), wanted);
                     counts[to + o * g.inner + c] = count;
                 }
             }
@@ -562,11 +578,13 @@ void Plan::ties_put(DType type, const View& x, const void* y, const View& g, voi
     const int last = g_.rank - 1;
     const Axis& axis = g_.axes[last];
     const View wanted = dense(y, true, bytes), to = dense(gx, false, bytes);
-    Buffer counts(split ? outputs_ * 4 : 0);
-    const View counted = dense(counts.as<void>(), true, 4);
-    if (split) each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { count_ties(g_, type, x, wanted, box, counts.as<uint32_t>(), counted, scratch); });
+    Buffer counts(split ? outputs_ * 8 : 0);
+    const View counted = dense(counts.as<void>(), true, 8);
+    if (split)
+        each_box(true, bytes, 0,
+                 [&](const Box& box, Scratch& scratch) { count_ties(g_, type, x, wanted, box, counts.as<int64_t>(), counted, scratch); });
     each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) {
-        Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g_))));
+        Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_cover_taps(g_))));
         RowWalk walk;
         if (!first_row(box, g_.rank, walk)) return;
         with_order(type, false, [&](auto order) {
@@ -589,8 +607,9 @@ void Plan::ties_put(DType type, const View& x, const void* y, const View& g, voi
                                         if (!contains(axis, o, w)) continue;
                                         const int64_t at = outer_offset(wanted, box.n) + taps[t].offset + o * g_.inner + c;
                                         if (!order.equals_one(mine, order.key(static_cast<const T*>(y)[at]))) continue;
-                                        Sum share = E::widen_one(static_cast<const Stored*>(g.data)[outer_offset(g, box.n) + taps[t].code_offset + o * g_.inner + c]);
-                                        if (split) share = E::share_one(share, E::weigh(counts.as<uint32_t>()[at]));
+                                        Sum share = E::widen_one(
+                                            static_cast<const Stored*>(g.data)[outer_offset(g, box.n) + taps[t].code_offset + o * g_.inner + c]);
+                                        if (split) share = E::share_one(share, E::weigh(counts.as<int64_t>()[at]));
                                         sum = static_cast<Sum>(sum + share);
                                     }
                                 static_cast<Stored*>(gx)[result + w * g_.inner + c] = E::narrow_one(sum);
@@ -599,7 +618,7 @@ void Plan::ties_put(DType type, const View& x, const void* y, const View& g, voi
                     } while (next_row(box, g_.rank, walk));
                 }
             };
-            if (split) with_share(type, collect);
+            if (split) with_share(type, true, collect);
             else with_wrapping_sum(type, collect);
         });
     });
@@ -611,13 +630,13 @@ void Plan::ties_take(DType type, const View& x, const void* y, const View& v, vo
     const Axis& axis = g_.axes[last];
     const View wanted = dense(y, true, bytes);
     each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) {
-        Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g_))));
-        Tap* others = static_cast<Tap*>(reserve(scratch, 1, sizeof(Tap) * static_cast<size_t>(most_taps(g_))));
+        Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_window_taps(g_))));
+        Tap* others = static_cast<Tap*>(reserve(scratch, 1, sizeof(Tap) * static_cast<size_t>(most_window_taps(g_))));
         RowWalk walk;
         if (!first_row(box, g_.rank, walk)) return;
         with_order(type, false, [&](auto order) {
             using T = typename decltype(order)::Stored;
-            with_exact_sum(type, [&](auto element) {
+            with_exact_sum(type, true, [&](auto element) {
                 using E = decltype(element);
                 using Stored = typename E::Stored;
                 using Sum = typename E::Sum;
@@ -636,11 +655,14 @@ void Plan::ties_take(DType type, const View& x, const void* y, const View& v, vo
                                 for (int64_t t = 0; t < n; ++t)
                                     for (int64_t j = 0; j < s.length; ++j) {
                                         const int64_t at = from + j * axis.dilation * g_.inner + c;
-                                        if (!order.equals_one(order.key(static_cast<const T*>(x.data)[outer_offset(x, box.n) + taps[t].offset + at]), mine)) continue;
+                                        if (!order.equals_one(order.key(static_cast<const T*>(x.data)[outer_offset(x, box.n) + taps[t].offset + at]),
+                                                              mine))
+                                            continue;
                                         sum = sum + E::widen_one(static_cast<const Stored*>(v.data)[outer_offset(v, box.n) + others[t].offset + at]);
                                         ++count;
                                     }
-                                static_cast<Stored*>(out)[row + o * g_.inner + c] = split && count > 1 ? E::average_one(sum, count) : E::narrow_one(sum);
+                                static_cast<Stored*>(out)[row + o * g_.inner + c] =
+                                    split && count > 1 ? E::average_one(sum, count) : E::narrow_one(sum);
                             }
                         }
                     } while (next_row(box, g_.rank, walk));
@@ -663,7 +685,9 @@ int64_t Plan::index_of(int64_t n, const int64_t* at, int64_t c, int scope) const
 
 namespace {
 
-int64_t load_index(const void* p, int64_t at, int width) { return width == 4 ? static_cast<const int32_t*>(p)[at] : static_cast<const int64_t*>(p)[at]; }
+int64_t load_index(const void* p, int64_t at, int width) {
+    return width == 4 ? static_cast<const int32_t*>(p)[at] : static_cast<const int64_t*>(p)[at];
+}
 
 // Calls visit(output position, spans, origins, output index per axis, channel) for every output of a box.
 template <class Visit> void every_output(const Geometry& g, const Box& box, const View& view, Visit&& visit) {
@@ -758,7 +782,8 @@ int64_t Plan::find_bad_code(const void* code, int code_width) const {
             check(box.low[last], begin);
             check(end, box.high[last]);
             const int64_t row = row_offset(view, box.n, walk, g_.rank);
-            if (begin < end && largest_code(code, row + begin * g_.inner, (end - begin) * g_.inner, code_width) >= static_cast<uint64_t>(g_.elements)) check(begin, end);
+            if (begin < end && largest_code(code, row + begin * g_.inner, (end - begin) * g_.inner, code_width) >= static_cast<uint64_t>(g_.elements))
+                check(begin, end);
         } while (next_row(box, g_.rank, walk));
     });
     return bad.load() == INT64_MAX ? -1 : bad.load();
@@ -808,6 +833,7 @@ void Plan::index_put(DType type, const View& g, const void* index, int index_wid
                         int64_t at = load_index(index, o, index_width);
                         if (scope == 0) at = m * block + at * g_.inner + i % g_.inner;
                         if (scope == 2) at -= image * per_image;
+                        if (static_cast<uint64_t>(at) >= static_cast<uint64_t>(per_image)) continue;   // changed since it was checked
                         sums[at] = static_cast<Sum>(sums[at] + E::widen_one(from[i]));
                     }
                 } while (next_row(all, g_.rank, walk));
@@ -826,6 +852,7 @@ void Plan::index_take(DType type, const View& v, const void* index, int index_wi
             int64_t at = load_index(index, o, index_width);
             if (scope == 0) at = n * block + at * g_.inner + o % g_.inner;
             if (scope == 1) at += n / g_.image_outer * g_.image_outer * block;
+            if (static_cast<uint64_t>(at) >= static_cast<uint64_t>(inputs_)) at = 0;   // changed since it was checked
             std::memcpy(static_cast<char*>(y) + o * bytes, static_cast<const char*>(v.data) + at * bytes, static_cast<size_t>(bytes));
         }
     });

@@ -13,8 +13,6 @@ struct AxisSpec {
     std::vector<int64_t> starts, stops;   // empty for regular windows
 };
 
-enum class Ties : int { first, all, split };
-
 class Plan {
 public:
     Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<AxisSpec>& axes);
@@ -62,6 +60,7 @@ private:
     template <class F> void each_slab(F&& f) const;
     bool streaming(const void* data, int64_t elements, int64_t bytes) const;
     int equal_width() const;
+    bool overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const;
     Scan scan_job(DType type, bool ignore_nan) const;
     void choose_large(DType type, const View& x, bool ignore_nan, uint32_t* codes, void* values) const;
     void match_large(DType type, const View& x, const void* equal, bool ignore_nan, uint32_t* codes) const;

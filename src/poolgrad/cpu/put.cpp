@@ -72,8 +72,14 @@ template <class E, class Code, bool assign> struct Putter {
     POOLGRAD_INLINE void all_channels(Stored* gx, const Source* sources, int64_t n, int64_t output) {
         int64_t c = 0;
         for (; c + most_vectors * lanes <= g.inner; c += most_vectors * lanes) channels<most_vectors>(gx, sources, n, output, c);
-        if (most_vectors > 2 && c + 2 * lanes <= g.inner) { channels<2>(gx, sources, n, output, c); c += 2 * lanes; }
-        if (c + lanes <= g.inner) { channels<1>(gx, sources, n, output, c); c += lanes; }
+        if (most_vectors > 2 && c + 2 * lanes <= g.inner) {
+            channels<2>(gx, sources, n, output, c);
+            c += 2 * lanes;
+        }
+        if (c + lanes <= g.inner) {
+            channels<1>(gx, sources, n, output, c);
+            c += lanes;
+        }
         if (c < g.inner) channels<1>(gx, sources, n, output, g.inner - lanes);
     }
 
@@ -117,7 +123,8 @@ template <class E, class Code, bool assign> struct Putter {
             for (int64_t t = 0; t < tap_count; ++t)
                 for (int64_t k = phases.begin[phase]; k < phases.begin[phase + 1]; ++k) {
                     const Shift& s = phases.shifts[k];
-                    *sources++ = {taps[t].offset + s.shift * g.inner, taps[t].code_offset + s.shift * g.inner, taps[t].code + s.code, s.shift * g.inner};
+                    *sources++ = {taps[t].offset + s.shift * g.inner, taps[t].code_offset + s.shift * g.inner, taps[t].code + s.code,
+                                  s.shift * g.inner};
                 }
     }
 
@@ -143,8 +150,10 @@ template <class E, class Code, bool assign> struct Putter {
             const Code* codes = code + sources[k].code + f;
             alignas(64) Stored value_lanes[lanes];
             alignas(64) Code code_lanes[lanes];
-            if (values < static_cast<const Stored*>(job.g.begin) || values + lanes > static_cast<const Stored*>(job.g.end)) values = copy_lanes(value_lanes, values, low, high);
-            if (codes < static_cast<const Code*>(job.code.begin) || codes + lanes > static_cast<const Code*>(job.code.end)) codes = copy_lanes(code_lanes, codes, low, high);
+            if (values < static_cast<const Stored*>(job.g.begin) || values + lanes > static_cast<const Stored*>(job.g.end))
+                values = copy_lanes(value_lanes, values, low, high);
+            if (codes < static_cast<const Code*>(job.code.begin) || codes + lanes > static_cast<const Code*>(job.code.end))
+                codes = copy_lanes(code_lanes, codes, low, high);
             const Codes hit = (widen_codes(codes) == static_cast<I>(sources[k].wanted)) & lane_mask<I, lanes>(low, high);
             sum = select(sum, hit, E::widen_lanes(values));
         }
@@ -152,10 +161,11 @@ template <class E, class Code, bool assign> struct Putter {
     }
 
     // Some vectors of every phase; at the border one.
-    template <int vectors, bool border> POOLGRAD_INLINE void block_of_row(Stored* row, const Source* sources, const Phases& phases, int64_t begin, int64_t f) const {
+    template <int vectors, bool border> POOLGRAD_INLINE void block_of_row(Stored* row, const Source* sources, const Phases& phases, int64_t begin,
+                                                                          int64_t f) const {
         const int64_t s = axis.stride, inner = g.inner, q = f - begin;
         using Narrow = decltype(E::narrow_lanes(Sums{}));
-        const auto of_phase = [&](int64_t phase, Narrow (&result)[vectors]) __attribute__((always_inline)) {
+        const auto of_phase = [&](int64_t phase, Narrow(&result)[vectors]) __attribute__((always_inline)) {
             const Source* from = sources + phases.begin[phase] * tap_count;
             const int64_t n = (phases.begin[phase + 1] - phases.begin[phase]) * tap_count;
             Sums sum[vectors];
@@ -191,12 +201,15 @@ template <class E, class Code, bool assign> struct Putter {
         const int64_t s = axis.stride, inner = g.inner;
         const int64_t first = floor_div(w0 + axis.before, s), last = floor_div(w1 - 1 + axis.before, s) + 1;
         Stored* row = static_cast<Stored*>(reserve(scratch, 1, sizeof(Stored) * static_cast<size_t>(((last - first) * inner + lanes) * s)));
-        return {first * inner, last * inner, -phases.lowest * inner, (axis.count - phases.highest) * inner, (w0 + axis.before - first * s) * inner, row};
+        return {
+            first * inner, last * inner, -phases.lowest * inner, (axis.count - phases.highest) * inner, (w0 + axis.before - first * s) * inner, row};
     }
 
-    void row_of_elements(Stored* gx, int64_t count, const RowPlan& plan, const Phases& phases, const Source* sources, int64_t furthest_grad, int64_t furthest_code) {
+    void row_of_elements(Stored* gx, int64_t count, const RowPlan& plan, const Phases& phases, const Source* sources, int64_t furthest_grad,
+                         int64_t furthest_code) {
         // Lanes that no result depends on may be read outside the row, but never outside the arrays.
-        const int64_t safe = smaller(static_cast<const Stored*>(job.g.end) - grad - furthest_grad, static_cast<const Code*>(job.code.end) - code - furthest_code);
+        const int64_t safe =
+            smaller(static_cast<const Stored*>(job.g.end) - grad - furthest_grad, static_cast<const Code*>(job.code.end) - code - furthest_code);
         int64_t f = plan.begin;
         for (; f < plan.end && f < plan.inside; f += lanes) block_of_row<1, true>(plan.row, sources, phases, plan.begin, f);
         const int64_t whole = smaller(plan.outside, safe);
@@ -230,15 +243,15 @@ template <class E, class Code, bool assign> struct Putter {
         const int64_t w0 = box.low[last], w1 = box.high[last];
         RowWalk walk;
         if (!first_row(box, g.rank, walk)) return;
-        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
+        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_cover_taps(g))));
         taps = rows;
         const bool by_phase = axis.uniform && axis.stride <= 16 && axis.window <= 4096;
         int64_t most = axis.window;   // of the sources of one input, or of all phases together
         if (axis.starts)
             for (int64_t w = w0; w < w1; ++w) most = larger(most, cover(axis, w).last - cover(axis, w).first);
-        Source* sources = static_cast<Source*>(reserve(scratch, 2, sizeof(Source) * static_cast<size_t>(most * most_taps(g))));
+        Source* sources = static_cast<Source*>(reserve(scratch, 2, sizeof(Source) * static_cast<size_t>(most * most_cover_taps(g))));
         const Phases phases = by_phase ? Phases(axis, scratch, 6) : Phases();
-        Source* room = static_cast<Source*>(reserve(scratch, 4, sizeof(Source) * static_cast<size_t>(most * most_taps(g))));
+        Source* room = static_cast<Source*>(reserve(scratch, 4, sizeof(Source) * static_cast<size_t>(most * most_cover_taps(g))));
         const bool along_row = in_vectors && by_phase && g.inner < lanes;
         const RowPlan plan = along_row ? row_plan(phases, w0, w1) : RowPlan{};
         do {

@@ -47,15 +47,21 @@ template <class Reducer> POOLGRAD_INLINE void channel_blocks(Reducer& r, const W
     constexpr int lanes = Reducer::lanes;
     int64_t c = 0;
     for (; c + most_vectors * lanes <= inner; c += most_vectors * lanes) r.template channels<most_vectors>(window, c);
-    if (most_vectors > 2 && c + 2 * lanes <= inner) { r.template channels<2>(window, c); c += 2 * lanes; }
-    if (c + lanes <= inner) { r.template channels<1>(window, c); c += lanes; }
+    if (most_vectors > 2 && c + 2 * lanes <= inner) {
+        r.template channels<2>(window, c);
+        c += 2 * lanes;
+    }
+    if (c + lanes <= inner) {
+        r.template channels<1>(window, c);
+        c += lanes;
+    }
     if (c < inner) r.template channels<1>(window, inner - lanes);   // the last block overlaps the one before
 }
 
 // Reads of lanes that no result depends on may fall outside the row, but never outside the array.
 template <class Step, class Reducer>
-void row_blocks(Reducer& r, const Axis& axis, int64_t inner, int64_t w0, int64_t w1, int64_t rows_low, int64_t rows_high,
-                int64_t array_low, int64_t array_high) {
+void row_blocks(Reducer& r, const Axis& axis, int64_t inner, int64_t w0, int64_t w1, int64_t rows_low, int64_t rows_high, int64_t array_low,
+                int64_t array_high) {
     constexpr int lanes = Reducer::lanes;
     const int64_t end = w1 * inner, reach = (axis.window - 1) * axis.dilation;
     for (int64_t f = w0 * inner; f < end; f += lanes) {
@@ -95,7 +101,8 @@ template <class Reducer> void reduce_row(Reducer& r, const Geometry& g, int64_t 
             return;
         }
         if (axis.uniform && axis.stride == 1) return row_blocks<EveryElement>(r, axis, g.inner, w0, w1, rows_low, rows_high, array_low, array_high);
-        if (axis.uniform && axis.stride == 2 && g.inner == 1) return row_blocks<EverySecond>(r, axis, 1, w0, w1, rows_low, rows_high, array_low, array_high);
+        if (axis.uniform && axis.stride == 2 && g.inner == 1)
+            return row_blocks<EverySecond>(r, axis, 1, w0, w1, rows_low, rows_high, array_low, array_high);
     }
     for (int64_t o = w0; o < w1; ++o) {
         const Window window = window_of(axis, o);
@@ -106,7 +113,7 @@ template <class Reducer> void reduce_row(Reducer& r, const Geometry& g, int64_t 
 // Calls reduce_row for every output row of a box. The Reducer's view `x` is the one its taps point into.
 template <class Reducer> void reduce_box(Reducer& r, const Geometry& g, const Box& box, Scratch& scratch) {
     using Stored = typename Reducer::Stored;
-    Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_taps(g))));
+    Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
     RowWalk walk;
     if (!first_row(box, g.rank, walk)) return;
     const View& x = r.source();

@@ -39,12 +39,15 @@ template <class Order, Mode mode, What what> struct Scanner {
         if constexpr (mode != Mode::choice) x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, image);
         if constexpr (what == What::take) v = static_cast<const Stored*>(job.v.data) + outer_offset(job.v, image);
         if constexpr (mode == Mode::equal) wanted = static_cast<const Stored*>(job.wanted.data) + row_offset(job.wanted, image, walk, g.rank);
-        if constexpr (mode == Mode::choice) wanted_code = static_cast<const char*>(job.wanted.data) + row_offset(job.wanted, image, walk, g.rank) * job.code_width;
+        if constexpr (mode == Mode::choice)
+            wanted_code = static_cast<const char*>(job.wanted.data) + row_offset(job.wanted, image, walk, g.rank) * job.code_width;
         if constexpr (writes_value) y = static_cast<Stored*>(job.y.data) + row_offset(job.y, image, walk, g.rank);
         if constexpr (writes_code) code = static_cast<char*>(job.code.data) + row_offset(job.code, image, walk, g.rank) * job.code_width;
     }
 
-    void finish() { if (job.streaming) stream_fence(); }
+    void finish() {
+        if (job.streaming) stream_fence();
+    }
 
     // Without NaN one comparison is all that is needed. So each block is first done as if there were none. Where a maximum is
     // looked for, the sum of the elements tells: it is NaN if one of them is. Then the block is done again with care.
@@ -97,7 +100,10 @@ template <class Order, Mode mode, What what> struct Scanner {
             hit = mode == Mode::equal ? Codes(order.equals(key, s.best)) : Codes(order.wins(key, s.best));
         }
         if constexpr (masked && !lowers) {
-            if constexpr (mode == Mode::maximum) { hit |= ~s.seen; s.seen |= real; }
+            if constexpr (mode == Mode::maximum) {
+                hit |= ~s.seen;
+                s.seen |= real;
+            }
             hit &= real;
         }
         if constexpr (mode == Mode::maximum) s.best = hit ? key : s.best;
@@ -140,7 +146,9 @@ template <class Order, Mode mode, What what> struct Scanner {
         }
     }
 
-    template <int vectors> __attribute__((noinline)) void channels_with_care(const Window& window, int64_t c) { channels_done<vectors, false>(window, c); }
+    template <int vectors> __attribute__((noinline)) void channels_with_care(const Window& window, int64_t c) {
+        channels_done<vectors, false>(window, c);
+    }
 
     template <int vectors, bool hurried> POOLGRAD_INLINE bool channels_done(const Window& window, int64_t c) {
         State s[vectors];
@@ -303,7 +311,10 @@ template <class Order, Mode mode, What what> struct Scanner {
             const uint64_t want = load_code(wanted_code, to, job.code_width);
             for (int64_t t = 0; t < tap_count; ++t) {
                 const int64_t j = static_cast<int64_t>(want) - taps[t].code - window.first;
-                if (j >= 0 && j < window.length) { value = v[taps[t].offset + from + j * step]; break; }
+                if (j >= 0 && j < window.length) {
+                    value = v[taps[t].offset + from + j * step];
+                    break;
+                }
             }
         } else {
             Key best = mode == Mode::equal ? order.key(wanted[to]) : order.key(x[taps[0].offset + from]);
@@ -317,7 +328,10 @@ template <class Order, Mode mode, What what> struct Scanner {
                     best = key;
                     found = static_cast<uint64_t>(taps[t].code + window.first + j);
                     value = what == What::take ? v[taps[t].offset + from + j * step] : p[j * step];
-                    if (mode == Mode::equal) { t = tap_count; break; }
+                    if (mode == Mode::equal) {
+                        t = tap_count;
+                        break;
+                    }
                 }
             }
         }

@@ -10,8 +10,12 @@ namespace poolgrad {
 namespace {
 
 // Sums that no vector holds are added up one by one; their vectors are only named.
-template <class Sum> struct Lane { using type = Sum; };
-template <> struct Lane<__int128> { using type = int64_t; };
+template <class Sum> struct Lane {
+    using type = Sum;
+};
+template <> struct Lane<__int128> {
+    using type = int64_t;
+};
 
 // An Element says how an array element is stored (`Stored`), what sums of it are kept in (`Sum`, in vectors `Sums`), and the
 // way between. An average is `average(sum, count)`; a share of a sum, to be added to other shares, `share(sum, weigh(count))`.
@@ -38,19 +42,29 @@ template <class T, class S> struct Plain {
     static POOLGRAD_INLINE Sums share_lanes(Sums sum, S weight) { return sum * weight; }
 };
 
-// What 16-bit floats have in common: sums in float32.
-template <class Conversion> struct Sixteen : Conversion {
+// What 16-bit floats have in common: sums in float32, or in float64 where windows are so long that float32 would stagnate.
+constexpr int64_t long_window = 2048;
+
+template <class Conversion, class S> struct Sixteen : Conversion {
     using Stored = uint16_t;
-    using Sum = float;
-    static constexpr int lanes = vector_bytes / 4;
-    using Sums = Vec<float, lanes>;
-    static POOLGRAD_INLINE uint16_t average_one(float sum, int64_t count) { return Conversion::narrow_one(sum / static_cast<float>(count)); }
-    static POOLGRAD_INLINE float weigh(int64_t count) { return 1.0f / static_cast<float>(count); }
-    static POOLGRAD_INLINE float share_one(float sum, float weight) { return sum * weight; }
-    static POOLGRAD_INLINE Sums widen_lanes(const uint16_t* p) { return Conversion::template widen_vector<lanes>(p); }
-    static POOLGRAD_INLINE auto narrow_lanes(Sums v) { return Conversion::template narrow_vector<lanes>(v); }
-    static POOLGRAD_INLINE auto average_lanes(Sums sum, int64_t count) { return narrow_lanes(sum / static_cast<float>(count)); }
-    static POOLGRAD_INLINE Sums share_lanes(Sums sum, float weight) { return sum * weight; }
+    using Sum = S;
+    static constexpr int lanes = vector_bytes / static_cast<int>(sizeof(S));
+    using Sums = Vec<S, lanes>;
+    static POOLGRAD_INLINE S widen_one(uint16_t v) { return static_cast<S>(Conversion::widen_one(v)); }
+    static POOLGRAD_INLINE uint16_t narrow_one(S v) { return Conversion::narrow_one(static_cast<float>(v)); }
+    static POOLGRAD_INLINE uint16_t average_one(S sum, int64_t count) { return narrow_one(sum / static_cast<S>(count)); }
+    static POOLGRAD_INLINE S weigh(int64_t count) { return S{1} / static_cast<S>(count); }
+    static POOLGRAD_INLINE S share_one(S sum, S weight) { return sum * weight; }
+    static POOLGRAD_INLINE Sums widen_lanes(const uint16_t* p) {
+        if constexpr (sizeof(S) == 4) return Conversion::template widen_vector<lanes>(p);
+        else return convert<S, lanes>(Conversion::template widen_vector<lanes>(p));
+    }
+    static POOLGRAD_INLINE auto narrow_lanes(Sums v) {
+        if constexpr (sizeof(S) == 4) return Conversion::template narrow_vector<lanes>(v);
+        else return Conversion::template narrow_vector<lanes>(convert<float, lanes>(v));
+    }
+    static POOLGRAD_INLINE auto average_lanes(Sums sum, int64_t count) { return narrow_lanes(sum / static_cast<S>(count)); }
+    static POOLGRAD_INLINE Sums share_lanes(Sums sum, S weight) { return sum * weight; }
 };
 
 struct HalfConversion {
@@ -69,7 +83,8 @@ struct HalfConversion {
     }
     template <int lanes> static POOLGRAD_INLINE Vec<uint16_t, lanes> narrow_vector(Vec<float, lanes> v) {
 #if defined(__AVX512F__)
-        if constexpr (lanes == 16) return reinterpret_cast<Vec<uint16_t, 16>>(_mm512_cvtps_ph(reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
+        if constexpr (lanes == 16)
+            return reinterpret_cast<Vec<uint16_t, 16>>(_mm512_cvtps_ph(reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
 #endif
 #if defined(__F16C__)
         if constexpr (lanes == 8) return reinterpret_cast<Vec<uint16_t, 8>>(_mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
@@ -94,8 +109,10 @@ struct BrainConversion {
     }
 };
 
-using HalfSum = Sixteen<HalfConversion>;
-using BrainSum = Sixteen<BrainConversion>;
+using HalfSum = Sixteen<HalfConversion, float>;
+using BrainSum = Sixteen<BrainConversion, float>;
+using LongHalfSum = Sixteen<HalfConversion, double>;
+using LongBrainSum = Sixteen<BrainConversion, double>;
 
 // A sum of two float64 parts, the second holding what the first could not: nothing is lost on the way, so that sums of
 // float64 come out right to the last place and averages of integers are cut in the right place.
@@ -172,8 +189,12 @@ template <class T> struct IntegerShare {
     }
 };
 
-template <bool condition, class A, class B> struct If { using type = A; };
-template <class A, class B> struct If<false, A, B> { using type = B; };
+template <bool condition, class A, class B> struct If {
+    using type = A;
+};
+template <class A, class B> struct If<false, A, B> {
+    using type = B;
+};
 
 // A row of sums in memory. Twofold sums lie in two planes, so that vectors can be read from any place.
 template <class E> struct SumRow {
@@ -209,24 +230,28 @@ template <class E> struct SumRow {
     }
 };
 
-// Calls f with the Element of a type: sums that wrap (put), exact sums (mean), shares (spread).
+// Calls f with the Element of a type: sums that wrap (put), exact sums (mean), shares (spread); `is_long` for long windows.
 template <class F> POOLGRAD_INLINE void with_wrapping_sum(DType type, F&& f) {
     switch (type) {
         case DType::f16: return f(HalfSum{});
         case DType::bf16: return f(BrainSum{});
         case DType::f32: return f(Plain<float, float>{});
         case DType::f64: return f(Plain<double, double>{});
-        case DType::i8: case DType::u8: return f(Plain<uint8_t, uint8_t>{});
-        case DType::i16: case DType::u16: return f(Plain<uint16_t, uint16_t>{});
-        case DType::i32: case DType::u32: return f(Plain<uint32_t, uint32_t>{});
-        case DType::i64: case DType::u64: return f(Plain<uint64_t, uint64_t>{});
+        case DType::i8:
+        case DType::u8: return f(Plain<uint8_t, uint8_t>{});
+        case DType::i16:
+        case DType::u16: return f(Plain<uint16_t, uint16_t>{});
+        case DType::i32:
+        case DType::u32: return f(Plain<uint32_t, uint32_t>{});
+        case DType::i64:
+        case DType::u64: return f(Plain<uint64_t, uint64_t>{});
     }
 }
 
-template <class F> POOLGRAD_INLINE void with_exact_sum(DType type, F&& f) {
+template <class F> POOLGRAD_INLINE void with_exact_sum(DType type, bool is_long, F&& f) {
     switch (type) {
-        case DType::f16: return f(HalfSum{});
-        case DType::bf16: return f(BrainSum{});
+        case DType::f16: return is_long ? f(LongHalfSum{}) : f(HalfSum{});
+        case DType::bf16: return is_long ? f(LongBrainSum{}) : f(BrainSum{});
         case DType::f32: return f(Plain<float, double>{});
         case DType::f64: return f(DoubleSum{});
         case DType::i8: return f(Plain<int8_t, int64_t>{});
@@ -240,10 +265,10 @@ template <class F> POOLGRAD_INLINE void with_exact_sum(DType type, F&& f) {
     }
 }
 
-template <class F> POOLGRAD_INLINE void with_share(DType type, F&& f) {
+template <class F> POOLGRAD_INLINE void with_share(DType type, bool is_long, F&& f) {
     switch (type) {
-        case DType::f16: return f(HalfSum{});
-        case DType::bf16: return f(BrainSum{});
+        case DType::f16: return is_long ? f(LongHalfSum{}) : f(HalfSum{});
+        case DType::bf16: return is_long ? f(LongBrainSum{}) : f(BrainSum{});
         case DType::f32: return f(Plain<float, double>{});
         case DType::f64: return f(DoubleSum{});
         case DType::i8: return f(IntegerShare<int8_t>{});

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <mutex>
 #include <new>
+#include <system_error>
 #include <thread>
 
 #if defined(__x86_64__)
@@ -60,9 +61,7 @@ struct Job {
         for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
             try {
                 task(context, i, own_scratch);
-            } catch (const std::bad_alloc&) {
-                out_of_memory.store(true);
-            }
+            } catch (const std::bad_alloc&) { out_of_memory.store(true); }
         }
         own_scratch.shrink(kept_scratch);
     }
@@ -84,7 +83,10 @@ struct Pool {
     int workers = 0;
 
     void start_workers(int wanted) {
-        for (; workers < wanted; ++workers) std::thread([this, index = workers] { serve(index); }).detach();
+        try {
+            for (; workers < wanted; ++workers) std::thread([this, index = workers] { serve(index); }).detach();
+        } catch (const std::system_error&) {   // the system gives no more: those that are there will do
+        }
     }
 
     void serve(int index) {

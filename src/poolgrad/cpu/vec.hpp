@@ -11,7 +11,7 @@
 #define POOLGRAD_INLINE inline __attribute__((always_inline))
 #define POOLGRAD_JOIN_(a, b) a##b
 #define POOLGRAD_JOIN(a, b) POOLGRAD_JOIN_(a, b)
-#define POOLGRAD_KERNEL(name) POOLGRAD_JOIN(name, POOLGRAD_JOIN(_, POOLGRAD_ISA))   // scan -> scan_x86_64_v4
+#define POOLGRAD_KERNEL(name) POOLGRAD_JOIN(name, POOLGRAD_JOIN(_, POOLGRAD_ISA))   // scan -> scan_avx512
 
 namespace poolgrad {
 namespace {
@@ -24,17 +24,35 @@ constexpr int vector_bytes = 32;
 constexpr int vector_bytes = 16;
 #endif
 
-template <class T, int lanes> struct VectorOf { typedef T type __attribute__((vector_size(sizeof(T) * lanes))); };
+template <class T, int lanes> struct VectorOf {
+    typedef T type __attribute__((vector_size(sizeof(T) * lanes)));
+};
 template <class T, int lanes> using Vec = typename VectorOf<T, lanes>::type;
 
-template <class T> struct Bare { using type = T; };
-template <class T> struct Bare<T&> { using type = T; };
+template <class T> struct Bare {
+    using type = T;
+};
+template <class T> struct Bare<T&> {
+    using type = T;
+};
 
 template <int bytes> struct IntOf;
-template <> struct IntOf<1> { using type = int8_t; using natural = uint8_t; };
-template <> struct IntOf<2> { using type = int16_t; using natural = uint16_t; };
-template <> struct IntOf<4> { using type = int32_t; using natural = uint32_t; };
-template <> struct IntOf<8> { using type = int64_t; using natural = uint64_t; };
+template <> struct IntOf<1> {
+    using type = int8_t;
+    using natural = uint8_t;
+};
+template <> struct IntOf<2> {
+    using type = int16_t;
+    using natural = uint16_t;
+};
+template <> struct IntOf<4> {
+    using type = int32_t;
+    using natural = uint32_t;
+};
+template <> struct IntOf<8> {
+    using type = int64_t;
+    using natural = uint64_t;
+};
 
 template <class V> POOLGRAD_INLINE V load(const void* p) {
     V v;
@@ -47,13 +65,22 @@ template <class V> POOLGRAD_INLINE void store(void* p, V v) { __builtin_memcpy(p
 // Writes past the caches; p must be aligned to the vector.
 template <class V> POOLGRAD_INLINE void stream(void* p, V v) {
 #if defined(__AVX512F__)
-    if constexpr (sizeof(V) == 64) { _mm512_stream_si512(reinterpret_cast<__m512i*>(p), reinterpret_cast<__m512i>(v)); return; }
+    if constexpr (sizeof(V) == 64) {
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(p), reinterpret_cast<__m512i>(v));
+        return;
+    }
 #endif
 #if defined(__AVX__)
-    if constexpr (sizeof(V) == 32) { _mm256_stream_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(v)); return; }
+    if constexpr (sizeof(V) == 32) {
+        _mm256_stream_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(v));
+        return;
+    }
 #endif
 #if defined(__x86_64__)
-    if constexpr (sizeof(V) == 16) { _mm_stream_si128(reinterpret_cast<__m128i*>(p), reinterpret_cast<__m128i>(v)); return; }
+    if constexpr (sizeof(V) == 16) {
+        _mm_stream_si128(reinterpret_cast<__m128i*>(p), reinterpret_cast<__m128i>(v));
+        return;
+    }
 #endif
     store(p, v);
 }
@@ -136,14 +163,20 @@ template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> iota() {
 template <class V> POOLGRAD_INLINE V larger_lanes(V x, V best) {
     using T [[maybe_unused]] = typename Bare<decltype(x[0])>::type;
 #if defined(__AVX512F__)
-    if constexpr (__is_same(T, float) && sizeof(V) == 64) return reinterpret_cast<V>(_mm512_max_ps(reinterpret_cast<__m512>(x), reinterpret_cast<__m512>(best)));
-    if constexpr (__is_same(T, double) && sizeof(V) == 64) return reinterpret_cast<V>(_mm512_max_pd(reinterpret_cast<__m512d>(x), reinterpret_cast<__m512d>(best)));
+    if constexpr (__is_same(T, float) && sizeof(V) == 64)
+        return reinterpret_cast<V>(_mm512_max_ps(reinterpret_cast<__m512>(x), reinterpret_cast<__m512>(best)));
+    if constexpr (__is_same(T, double) && sizeof(V) == 64)
+        return reinterpret_cast<V>(_mm512_max_pd(reinterpret_cast<__m512d>(x), reinterpret_cast<__m512d>(best)));
 #elif defined(__AVX__)
-    if constexpr (__is_same(T, float) && sizeof(V) == 32) return reinterpret_cast<V>(_mm256_max_ps(reinterpret_cast<__m256>(x), reinterpret_cast<__m256>(best)));
-    if constexpr (__is_same(T, double) && sizeof(V) == 32) return reinterpret_cast<V>(_mm256_max_pd(reinterpret_cast<__m256d>(x), reinterpret_cast<__m256d>(best)));
+    if constexpr (__is_same(T, float) && sizeof(V) == 32)
+        return reinterpret_cast<V>(_mm256_max_ps(reinterpret_cast<__m256>(x), reinterpret_cast<__m256>(best)));
+    if constexpr (__is_same(T, double) && sizeof(V) == 32)
+        return reinterpret_cast<V>(_mm256_max_pd(reinterpret_cast<__m256d>(x), reinterpret_cast<__m256d>(best)));
 #elif defined(__x86_64__)
-    if constexpr (__is_same(T, float) && sizeof(V) == 16) return reinterpret_cast<V>(_mm_max_ps(reinterpret_cast<__m128>(x), reinterpret_cast<__m128>(best)));
-    if constexpr (__is_same(T, double) && sizeof(V) == 16) return reinterpret_cast<V>(_mm_max_pd(reinterpret_cast<__m128d>(x), reinterpret_cast<__m128d>(best)));
+    if constexpr (__is_same(T, float) && sizeof(V) == 16)
+        return reinterpret_cast<V>(_mm_max_ps(reinterpret_cast<__m128>(x), reinterpret_cast<__m128>(best)));
+    if constexpr (__is_same(T, double) && sizeof(V) == 16)
+        return reinterpret_cast<V>(_mm_max_pd(reinterpret_cast<__m128d>(x), reinterpret_cast<__m128d>(best)));
 #endif
     return x > best ? x : best;
 }
@@ -151,8 +184,10 @@ template <class V> POOLGRAD_INLINE V larger_lanes(V x, V best) {
 template <class V> POOLGRAD_INLINE bool any_nan(V v) {
     using T [[maybe_unused]] = typename Bare<decltype(v[0])>::type;
 #if defined(__AVX512F__)
-    if constexpr (__is_same(T, float) && sizeof(V) == 64) return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(v), reinterpret_cast<__m512>(v), _CMP_UNORD_Q);
-    if constexpr (__is_same(T, double) && sizeof(V) == 64) return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(v), reinterpret_cast<__m512d>(v), _CMP_UNORD_Q);
+    if constexpr (__is_same(T, float) && sizeof(V) == 64)
+        return _mm512_cmp_ps_mask(reinterpret_cast<__m512>(v), reinterpret_cast<__m512>(v), _CMP_UNORD_Q);
+    if constexpr (__is_same(T, double) && sizeof(V) == 64)
+        return _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(v), reinterpret_cast<__m512d>(v), _CMP_UNORD_Q);
 #elif defined(__AVX__)
     if constexpr (sizeof(V) == 32) return _mm256_movemask_epi8(reinterpret_cast<__m256i>(v != v));
 #elif defined(__x86_64__)
@@ -170,13 +205,25 @@ template <class T, int lanes> POOLGRAD_INLINE auto lane_mask(int64_t low, int64_
     return (lane >= from) & (lane < to);
 }
 
+// Lanes of two vectors, one after the other, in the order of `pick`.
+template <class V, class I> POOLGRAD_INLINE V shuffle(V a, V b, I pick) {
+#if defined(__clang__)
+    constexpr unsigned lanes = sizeof(V) / sizeof(a[0]);
+    V r;
+    for (unsigned i = 0; i < lanes; ++i) r[i] = static_cast<unsigned>(pick[i]) < lanes ? a[pick[i]] : b[pick[i] - static_cast<int>(lanes)];
+    return r;
+#else
+    return __builtin_shuffle(a, b, pick);
+#endif
+}
+
 // Every second element of 2 * lanes consecutive ones, beginning with the first.
 template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> load_even(const T* p) {
     using I = typename IntOf<sizeof(T)>::type;
     const auto a = load<Vec<T, lanes>>(p), b = load<Vec<T, lanes>>(p + lanes);
     Vec<I, lanes> pick;
     for (int i = 0; i < lanes; ++i) pick[i] = static_cast<I>(2 * i);
-    return __builtin_shuffle(a, b, pick);
+    return shuffle(a, b, pick);
 }
 
 // Stores a0 b0 a1 b1 ...
@@ -187,14 +234,22 @@ template <class T, int lanes> POOLGRAD_INLINE void store_interleaved(T* p, Vec<T
         low[i] = static_cast<I>(i / 2 + (i % 2) * lanes);
         high[i] = static_cast<I>(lanes / 2 + i / 2 + (i % 2) * lanes);
     }
-    store(p, __builtin_shuffle(a, b, low));
-    store(p + lanes, __builtin_shuffle(a, b, high));
+    store(p, shuffle(a, b, low));
+    store(p + lanes, shuffle(a, b, high));
 }
 
 // ---- float16 and bfloat16, kept as their bits -----------------------------------------------------------------------
 
-POOLGRAD_INLINE float bits_float(uint32_t u) { float f; __builtin_memcpy(&f, &u, 4); return f; }
-POOLGRAD_INLINE uint32_t float_bits(float f) { uint32_t u; __builtin_memcpy(&u, &f, 4); return u; }
+POOLGRAD_INLINE float bits_float(uint32_t u) {
+    float f;
+    __builtin_memcpy(&f, &u, 4);
+    return f;
+}
+POOLGRAD_INLINE uint32_t float_bits(float f) {
+    uint32_t u;
+    __builtin_memcpy(&u, &f, 4);
+    return u;
+}
 
 struct Half {   // IEEE binary16
     uint16_t bits;
