@@ -1,0 +1,99 @@
+"""The same bits from the kernels of every instruction set: the default's are held against the reference elsewhere."""
+
+from collections.abc import Iterator
+
+import ml_dtypes
+import numpy as np
+import pytest
+from poolgrad import backends, cpu, windows
+from poolgrad.windows import Pool
+
+NAMES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+DTYPES = [np.dtype(name) for name in NAMES] + [np.dtype(ml_dtypes.bfloat16)]
+CHANNELS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 130]
+
+
+@pytest.fixture
+def every_set() -> Iterator[list[str]]:
+    before = cpu.instruction_set()
+    yield cpu.instruction_sets()
+    cpu.use_instruction_set(before)
+
+
+def some_windows(rng: np.random.Generator, longest: int) -> windows.Windows:
+    n = int(rng.integers(1, longest))
+    kind = rng.integers(4)
+    if kind == 0:
+        return windows.adaptive(n, int(rng.integers(1, n + 3)))
+    if kind == 1:
+        inner = np.sort(rng.choice(np.arange(1, n), int(rng.integers(0, n)), replace=False)) if n > 1 else []
+        return windows.fractional(n, [0, *map(int, inner), n], bool(rng.integers(2)))
+    window, stride, dilation = int(rng.integers(1, min(n, 6) + 1)), int(rng.integers(1, 4)), int(rng.integers(1, 3))
+    return windows.regular(n, window, stride, "SAME", dilation if n > dilation * window else 1)
+
+
+def some_pool(rng: np.random.Generator) -> Pool:
+    rank = int(rng.integers(1, 4))
+    axes = [some_windows(rng, 90 if a == rank - 1 else 12) for a in range(rank)]
+    channels, letters, sizes = int(rng.choice(CHANNELS)), "DHW"[-rank:], tuple(w.size for w in axes)
+    if rng.integers(2):
+        return Pool.of((2, *sizes, channels), f"N{letters}C", axes)
+    return Pool.of((2, channels, *sizes), f"NC{letters}", axes)
+
+
+def numbers(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    low = 0 if dtype.kind == "u" else -40
+    values = rng.integers(low, 41, shape) / (1 if dtype.kind in "iu" else 8)
+    array = values.astype(dtype)
+    if dtype.kind not in "iu" and rng.integers(3) == 0:
+        array[rng.random(shape) < 0.05] = np.nan
+        array[rng.random(shape) < 0.05] = -np.inf
+        array[rng.random(shape) < 0.05] = -0.0
+    return array
+
+
+def everything(pool: Pool, x: np.ndarray, v: np.ndarray, g: np.ndarray) -> dict[str, bytes]:
+    on = backends.of(x)
+    y, choice = on.maximum_and_choice(pool, x, "propagate")
+    results = {
+        "maximum": y,
+        "choose": choice,
+        "ignoring": on.maximum(pool, x, "ignore"),
+        "take": on.take(pool, v, choice),
+        "put": on.put(pool, g, choice),
+        "assign": on.put(pool, g, choice, assign=True),
+        "max_put": on.max_put(pool, x, g, "first", "propagate"),
+        "max_put equal": on.max_put(pool, x, g, "first", "propagate", equal_to=y),
+        "max_take": on.max_take(pool, x, v, "first", "ignore"),
+        "max_take equal": on.max_take(pool, x, v, "first", "propagate", equal_to=y),
+        "mean": on.mean(pool, v),
+        "spread": on.spread(pool, g),
+    }
+    return {name: canonical(result).tobytes() for name, result in results.items()}
+
+
+def canonical(array: np.ndarray) -> np.ndarray:
+    """One NaN for all: which of several NaN comes out of a sum is the processor's choice."""
+    if array.dtype.kind in "iu":
+        return array
+    return np.where(np.isnan(array.astype(np.float32)), np.array(np.nan, array.dtype), array)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_every_instruction_set_gives_the_same_bits(every_set: list[str], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for dtype in DTYPES:
+        pool = some_pool(rng)
+        data = numbers(rng, pool.shape, dtype), numbers(rng, pool.shape, dtype), numbers(rng, pool.out_shape, dtype)
+        found = {}
+        for name in every_set:
+            cpu.use_instruction_set(name)
+            found[name] = everything(pool, *data)
+        for name in every_set:
+            for operation, expected in found[every_set[-1]].items():
+                assert found[name][operation] == expected, (operation, name, dtype, pool)
+
+
+def test_an_unknown_set_is_refused() -> None:
+    with pytest.raises(ValueError, match="not one of"):
+        cpu.use_instruction_set("mmx")
