@@ -57,19 +57,21 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 
+# One installation serves every target; each adds what it needs beside the package.
+define install
+	@echo "building poolgrad (some minutes the first time)"
+	$(PIP) --editable '.$(1)'
+	@mkdir -p $(STAMP) && touch $(STAMP)/package $@
+endef
+
 $(STAMP)/package: $(BIN)/python $(SOURCES)
-	@echo "building poolgrad (a few minutes the first time)"
-	$(PIP) --editable .
-	@mkdir -p $(STAMP) && touch $@
+	$(call install,)
 
-$(STAMP)/test: $(STAMP)/package
-	$(PIP) --editable '.[test]'
-	@mkdir -p $(STAMP) && touch $@
+$(STAMP)/test: $(BIN)/python $(SOURCES)
+	$(call install,[test])
 
-$(STAMP)/bench: $(STAMP)/package
-	$(PIP) --editable '.[bench]'
-	@mkdir -p $(STAMP) && touch $@
+$(STAMP)/bench: $(BIN)/python $(SOURCES)
+	$(call install,[bench])
 
-$(STAMP)/lint: $(STAMP)/package
-	$(PIP) --editable '.[lint]'
-	@mkdir -p $(STAMP) && touch $@
+$(STAMP)/lint: $(BIN)/python $(SOURCES)
+	$(call install,[lint])
