@@ -57,11 +57,26 @@ template <class T> POOLGRAD_INLINE void write_row(T* to, const T* from, int64_t 
     __builtin_memcpy(target, source, static_cast<size_t>(bytes));
 }
 
-// Puts the lanes of one phase, whose first is flat (output, channel) q, in their places of the row.
-template <class T, int lanes> POOLGRAD_INLINE void store_phase(T* row, int64_t q, int64_t inner, int64_t stride, int64_t phase, Vec<T, lanes> v) {
-    for (int i = 0; i < lanes; ++i) {
-        const int64_t output = (q + i) / inner, c = (q + i) % inner;
-        row[(output * stride + phase) * inner + c] = v[i];
+// Puts vectors of every phase in their places of the row; of_phase(phase, vectors) makes those of one. q is the flat
+// (output, channel) index of the first lane.
+template <class T, int lanes, int vectors, class OfPhase>
+POOLGRAD_INLINE void store_phases(T* row, int64_t q, int64_t inner, int64_t stride, OfPhase&& of_phase) {
+    Vec<T, lanes> result[vectors], odd[vectors];
+    if (stride == 1) {
+        of_phase(0, result);
+        for (int u = 0; u < vectors; ++u) store(row + q + u * lanes, result[u]);
+    } else if (stride == 2 && inner == 1) {
+        of_phase(0, result);
+        of_phase(1, odd);
+        for (int u = 0; u < vectors; ++u) store_interleaved<T, lanes>(row + 2 * (q + u * lanes), result[u], odd[u]);
+    } else {
+        for (int64_t phase = 0; phase < stride; ++phase) {
+            of_phase(phase, result);
+            for (int i = 0; i < vectors * lanes; ++i) {
+                const int64_t output = (q + i) / inner, c = (q + i) % inner;
+                row[(output * stride + phase) * inner + c] = result[i / lanes][i % lanes];
+            }
+        }
     }
 }
 

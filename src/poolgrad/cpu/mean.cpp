@@ -346,7 +346,7 @@ template <class E> struct Spreader {
     // Some vectors of every phase of a row, from the shares of its windows.
     template <int vectors> POOLGRAD_INLINE void along_row(Stored* row, const SumRow<E>& shared, int64_t q, const Phases& phases) const {
         const int64_t inner = g.inner, s = axis.stride;
-        using Narrow = decltype(E::narrow_lanes(Sums{}));
+        using Narrow = Vec<Stored, lanes>;
         const auto of_phase = [&](int64_t phase, Narrow(&result)[vectors]) __attribute__((always_inline)) {
             Sums sum[vectors] = {};
             for (int64_t k = phases.begin[phase]; k < phases.begin[phase + 1]; ++k) {
@@ -355,20 +355,7 @@ template <class E> struct Spreader {
             }
             for (int u = 0; u < vectors; ++u) result[u] = E::narrow_lanes(sum[u]);
         };
-        Narrow result[vectors], odd[vectors];
-        if (s == 1) {
-            of_phase(0, result);
-            for (int u = 0; u < vectors; ++u) store(row + q + u * lanes, result[u]);
-        } else if (s == 2 && inner == 1) {
-            of_phase(0, result);
-            of_phase(1, odd);
-            for (int u = 0; u < vectors; ++u) store_interleaved<Stored, lanes>(row + 2 * (q + u * lanes), result[u], odd[u]);
-        } else {
-            for (int64_t phase = 0; phase < s; ++phase) {
-                of_phase(phase, result);
-                for (int u = 0; u < vectors; ++u) store_phase<Stored, lanes>(row, q + u * lanes, inner, s, phase, result[u]);
-            }
-        }
+        store_phases<Stored, lanes, vectors>(row, q, inner, s, of_phase);
     }
 
     // The shares of the windows [low, high); the row begins with window `base`.

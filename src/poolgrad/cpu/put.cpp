@@ -164,7 +164,7 @@ template <class E, class Code, bool assign> struct Putter {
     template <int vectors, bool border> POOLGRAD_INLINE void block_of_row(Stored* row, const Source* sources, const Phases& phases, int64_t begin,
                                                                           int64_t f) const {
         const int64_t s = axis.stride, inner = g.inner, q = f - begin;
-        using Narrow = decltype(E::narrow_lanes(Sums{}));
+        using Narrow = Vec<Stored, lanes>;
         const auto of_phase = [&](int64_t phase, Narrow(&result)[vectors]) __attribute__((always_inline)) {
             const Source* from = sources + phases.begin[phase] * tap_count;
             const int64_t n = (phases.begin[phase + 1] - phases.begin[phase]) * tap_count;
@@ -173,20 +173,7 @@ template <class E, class Code, bool assign> struct Putter {
             else collect<vectors>(sum, from, n, f);
             for (int u = 0; u < vectors; ++u) result[u] = E::narrow_lanes(sum[u]);
         };
-        Narrow result[vectors], odd[vectors];
-        if (s == 1) {
-            of_phase(0, result);
-            for (int u = 0; u < vectors; ++u) store(row + q + u * lanes, result[u]);
-        } else if (s == 2 && inner == 1) {
-            of_phase(0, result);
-            of_phase(1, odd);
-            for (int u = 0; u < vectors; ++u) store_interleaved<Stored, lanes>(row + 2 * (q + u * lanes), result[u], odd[u]);
-        } else {
-            for (int64_t phase = 0; phase < s; ++phase) {
-                of_phase(phase, result);
-                for (int u = 0; u < vectors; ++u) store_phase<Stored, lanes>(row, q + u * lanes, inner, s, phase, result[u]);
-            }
-        }
+        store_phases<Stored, lanes, vectors>(row, q, inner, s, of_phase);
     }
 
     // What all rows of a box have in common.
