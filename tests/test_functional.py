@@ -271,6 +271,28 @@ def test_against_torch_avg(rng, axes):
         )
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint64"])
+def test_integer_averages_with_a_divisor(rng, dtype):
+    """The exact sum is divided once and cut toward zero, with padding counted and with a divisor of one's own."""
+    x = rng.integers(0 if dtype[0] == "u" else -100, 100, (3, 9)).astype(dtype)
+    padded = np.pad(x.astype(np.int64), ((0, 0), (1, 1)))
+    sums = padded[:, 0:9:2] + padded[:, 1:10:2] + padded[:, 2:11:2]
+    for divisor, options in ((3, {"count_include_pad": True}), (5, {"divisor_override": 5})):
+        expected = (np.sign(sums) * (np.abs(sums) // divisor)).astype(dtype)
+        np.testing.assert_array_equal(pg.avg_pool(x, 3, 2, 1, layout="NX", **options), expected)
+    np.testing.assert_array_equal(pg.avg_pool(x, 3, 2, 1, layout="NX", divisor_override=-1), (-sums).astype(dtype))
+
+
+@pytest.mark.parametrize("divisor", [0, 2.5, "3", True, 2**70])
+def test_divisors_must_be_integers_other_than_zero(divisor):
+    for call in (
+        lambda: pg.avg_pool(np.ones(4, np.float32), 2, layout="X", divisor_override=divisor),
+        lambda: pg.avg_pool_grad([4], np.ones(2, np.float32), 2, layout="X", divisor_override=divisor),
+    ):
+        with pytest.raises((pg.errors.InvalidArgument, pg.errors.InvalidType), match="divi"):
+            call()
+
+
 @pytest.mark.parametrize("axes", [1, 2, 3])
 def test_against_torch_adaptive(rng, axes):
     torch, functional = torch_functions()

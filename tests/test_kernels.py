@@ -121,6 +121,27 @@ def check_all_maps(rng, shape, layout, pairs, dtype, specials=False, ties_too=Tr
     wide_g = g.astype(np.float64)
     spread = ref.spread(wide_g, windows, axes, sizes)
     close(backend.spread(pool, g), spread, "spread", f"spread {note}", ref.spread(np.abs(wide_g), windows, axes, sizes))
+    if not ties_too:
+        return
+    divisors = [divisors_of(rng, w.count) for w in ours]
+    factor = np.ones((1,) * len(shape))  # from the number of elements to the divisors
+    for a, w, d in zip(axes, ours, divisors, strict=True):
+        factor = factor * (w.length / d).reshape([-1 if i == a else 1 for i in range(len(shape))])
+    divided, note = pool.divided_by(divisors), f"{note} divided by {[d.tolist() for d in divisors]}"
+    truth = [ref.mean(t, windows, axes) * factor for t in (wide_x, np.abs(wide_x))]
+    close(backend.mean(divided, x), truth[0], "mean", f"mean {note}", np.abs(truth[1]))
+    truth = [ref.spread(t, windows, axes, sizes) for t in (wide_g * factor, np.abs(wide_g * factor))]
+    close(backend.spread(divided, g), truth[0], "spread", f"spread {note}", truth[1])
+
+
+def divisors_of(rng, count):
+    """Divisors of one axis: all alike, alike but for the borders, or of any size and sign."""
+    kind, usual = rng.integers(3), int(rng.integers(1, 5))
+    if kind == 0:
+        return np.full(count, usual)
+    if kind == 1:
+        return np.where(np.arange(count) % max(count - 1, 1), usual, usual + 1)
+    return rng.choice([-7, -2, -1, 1, 2, 3, 11], count)
 
 
 def assert_values(ours, theirs, note):
@@ -283,6 +304,32 @@ def test_elements_no_window_reads_get_zero():
         ):
             along = gx[0].T if layout == "NCW" else gx[0]
             assert (along[unread] == 0).all()
+
+
+def test_divided_by_the_number_of_elements_is_the_mean(rng):
+    """Divisors that say what is the case anyway change no bit, nor do those of one sign too many in both directions."""
+    for dtype in DTYPES:
+        for shape, layout in (((2, 9, 8, 17), "NHWC"), ((2, 3, 9, 40), "NCHW")):
+            sizes = shape[1:3] if layout == "NHWC" else shape[2:]
+            pool = Pool.of(shape, layout, [pw.regular(n, 3, 2, "SAME") for n in sizes])
+            same, twice = (pool.divided_by([sign * w.length for w in pool.windows]) for sign in (1, -1))
+            x, g = array_of(rng, shape, dtype, "plain"), array_of(rng, pool.out_shape, dtype, "plain")
+            for other in (same, twice):
+                assert_same_bits(backend.mean(other, x), backend.mean(pool, x), dtype)
+                assert_same_bits(backend.spread(other, g), backend.spread(pool, g), dtype)
+
+
+def test_divisors_of_large_windows(rng):
+    """Windows that are summed axis by axis are divided in the end all the same."""
+    for dtype in ("float16", "float32", "float64", "int8", "int64"):
+        x = array_of(rng, (2, 400), dtype)
+        pool = Pool.of(x.shape, "NW", [pw.regular(400, 301, 1, "SAME")])
+        ones, wide = pool.divided_by([np.ones(400, np.int64)]), x.astype(np.float64)
+        sums = ref.mean(wide, [ref.regular(400, 301, 1, "SAME")], (1,)) * pool.windows[0].length
+        assert_same_bits(backend.mean(ones, x), ref.narrow(np.rint(sums), x.dtype), dtype)
+        assert_same_bits(
+            backend.spread(ones, x), backend.mean(ones, x), f"{dtype}: the windows are their own transpose"
+        )
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64"])

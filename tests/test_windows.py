@@ -256,5 +256,38 @@ def test_impossible_pools_are_refused(shape, layout, sizes):
         Pool.of(shape, layout, tuple(pw.regular(n, 2) for n in sizes))
 
 
+def test_divisors_are_part_of_a_pool():
+    """They compare, hash and pickle with it; the windows, and everything that is no average, stay the same."""
+    pool = Pool.of((2, 6, 6, 3), "NHWC", (pw.regular(6, 3), pw.regular(6, 2)))
+    divided = pool.divided_by([[2, -3], [1, 1, 5]])
+    assert pool.divisors is None and [axis.tolist() for axis in divided.divisors] == [[2, -3], [1, 1, 5]]
+    assert divided != pool and divided == pool.divided_by(divided.divisors) and divided.divided_by(None) == pool
+    assert hash(divided) == hash(pool.divided_by(divided.divisors)) != hash(pool)
+    assert divided != pool.divided_by([[2, -3], [1, 1, 4]]) and divided.out_shape == pool.out_shape
+    again = pickle.loads(pickle.dumps(divided))
+    assert again == divided and pickle.loads(pickle.dumps(pool)) == pool
+    assert not any(axis.flags.writeable for axis in divided.divisors)
+    assert "divisors=[[2, -3], [1, 1, 5]]" in repr(divided)
+
+
+@pytest.mark.parametrize(
+    "divisors",
+    [
+        [[1, 1]],
+        [[1, 1], [1, 1]],
+        [[1, 1], [1, 0, 1]],
+        [[1, 1], [1, 1.5, 1]],
+        [[1, 1], [1, 1, 2**63]],
+        [[1, 2**32], [1, 1, 2**32]],
+        [[1, 1], [-(2**63), 1, 1]],
+        [[1, 1], [[1], [1], [1]]],
+    ],
+)
+def test_impossible_divisors_are_refused(divisors):
+    pool = Pool.of((2, 6, 6, 3), "NHWC", (pw.regular(6, 3), pw.regular(6, 2)))
+    with pytest.raises((InvalidArgument, InvalidType), match="divisors"):
+        pool.divided_by(divisors)
+
+
 def test_windows_are_public():
     assert pg.windows is pw

@@ -20,12 +20,11 @@ from string import ascii_letters
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from . import backends, checks, windows
 from . import sequences as sequences_
 from .cache import exact, keep, plain
-from .checks import Int64Array
+from .checks import INT64_MAX, Int64Array
 from .declare import refuse_more_than_memory
 from .errors import InvalidArgument
 from .maps import Array, data, destination, errors_named
@@ -85,31 +84,25 @@ def min_pool(
 @errors_named
 def avg_pool(
     x: Array, window: PerAxis, strides: PerAxis | None = None, padding: PaddingLike = "valid", *, dilation: PerAxis = 1,
-    layout: str | None = None, count_include_pad: bool = False, divisor_override: float | None = None,
+    layout: str | None = None, count_include_pad: bool = False, divisor_override: int | None = None,
     out: Array | None = None,
 ) -> Array:  # fmt: skip
     """The average of every window over its real elements.
 
     With `count_include_pad` padding counts as zeros. `divisor_override` divides the window's sum by this number
-    instead of its size (floating dtypes only).
+    instead of its size.
 
     >>> x = np.array([2, 4, 6], np.float32)
     >>> avg_pool(x, 2, 2, padding=1, layout="X")
     array([2., 5.], dtype=float32)
     >>> avg_pool(x, 2, 2, padding=1, layout="X", count_include_pad=True)
     array([1., 5.], dtype=float32)
+    >>> avg_pool(x, 2, 2, padding=1, layout="X", divisor_override=1)
+    array([ 2., 10.], dtype=float32)
     """
     on, x = data("x", x)
-    if checks.flag("count_include_pad", count_include_pad) and divisor_override is None:
-        layout, axes, geometry = _geometry(x.shape, layout, window, strides, padding, dilation)
-        x = np.pad(x, _everywhere(x.ndim, axes, geometry.paddings))
-        pool = geometry.unpadded().over(x.shape, layout)
-    else:
-        pool = _regular(x.shape, layout, window, strides, padding, dilation)
-    if divisor_override is None:
-        return on.mean(pool, x, out=destination(out, pool.out_shape, x.dtype, x))
-    factor = _lengths(pool) / _divisor(x, divisor_override)
-    return _stored(on.mean(pool, x.astype(np.float64)) * factor, x, out)
+    pool = _averaging(x.shape, layout, window, strides, padding, dilation, count_include_pad, divisor_override)
+    return on.mean(pool, x, out=destination(out, pool.out_shape, x.dtype, x))
 
 
 @errors_named
@@ -130,7 +123,7 @@ def lp_pool(
         checks.refuse("p", p, "at least 1")
     if p == math.inf:
         return on.maximum(pool, np.abs(x), "propagate", out=destination(out, pool.out_shape, x.dtype, x))
-    sums = on.mean(pool, np.abs(x.astype(np.float64)) ** p) * _lengths(pool)
+    sums = on.mean(pool.divided_by(_divisors(pool, 1)), np.abs(x.astype(np.float64)) ** p)
     return _stored(sums ** (1 / p), x, out)
 
 
@@ -178,7 +171,7 @@ def max_pool_grad_grad(
 def avg_pool_grad(
     shape: Sequence[int], grad: Array, window: PerAxis, strides: PerAxis | None = None, padding: PaddingLike = "valid",
     *, dilation: PerAxis = 1, layout: str | None = None, count_include_pad: bool = False,
-    divisor_override: float | None = None, out: Array | None = None,
+    divisor_override: int | None = None, out: Array | None = None,
 ) -> Array:  # fmt: skip
     """The gradient of `avg_pool` of an array of this shape: every window spreads its entry of `grad` evenly.
 
@@ -186,17 +179,9 @@ def avg_pool_grad(
     array([3., 3., 6.], dtype=float32)
     """
     shape = checks.integers("shape", shape, at_least=0)
-    layout, axes, geometry = _geometry(shape, layout, window, strides, padding, dilation)
-    pool = geometry.over(shape, layout)
-    on, grad = data("grad", grad, pool.out_shape)
-    if divisor_override is not None:
-        factor = _lengths(pool) / _divisor(grad, divisor_override)
-        return _stored(on.spread(pool, grad.astype(np.float64) * factor), grad, out)
-    if checks.flag("count_include_pad", count_include_pad):
-        edges = _everywhere(len(shape), axes, geometry.paddings)
-        padded = tuple(n + before + after for n, (before, after) in zip(shape, edges, strict=True))
-        inside = tuple(slice(before, before + n) for n, (before, _) in zip(shape, edges, strict=True))
-        return _stored(on.spread(geometry.unpadded().over(padded, layout), grad)[inside], grad, out)
+    plain_pool = _regular(shape, layout, window, strides, padding, dilation)
+    on, grad = data("grad", grad, plain_pool.out_shape)
+    pool = _averaging(shape, layout, window, strides, padding, dilation, count_include_pad, divisor_override)
     return on.spread(pool, grad, out=destination(out, pool.shape, grad.dtype, grad))
 
 
@@ -327,9 +312,6 @@ class _Geometry:
     ) -> None:
         self.window, self.strides, self.paddings, self.dilation = window, strides, paddings, dilation
 
-    def unpadded(self) -> _Geometry:
-        return _Geometry(self.window, self.strides, ((0, 0),) * len(self.window), self.dilation)
-
     def over(self, shape: tuple[int, ...], layout: str) -> Pool:
         sizes = shape[windows.spatial_axes(layout).start :]
         per_axis = zip(sizes, self.window, self.strides, self.paddings, self.dilation, strict=False)
@@ -349,15 +331,42 @@ def _regular(
     padding: PaddingLike,
     dilation: PerAxis,
 ) -> Pool:
-    arguments = (shape, layout, window, strides, padding, dilation)
+    return _averaging(shape, layout, window, strides, padding, dilation, False, None)
+
+
+def _averaging(
+    shape: tuple[int, ...],
+    layout: str | None,
+    window: PerAxis,
+    strides: PerAxis | None,
+    padding: PaddingLike,
+    dilation: PerAxis,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Pool:
+    """The pool of regular windows, with what averages divide by."""
+    arguments = (shape, layout, window, strides, padding, dilation, count_include_pad, divisor_override)
     key = exact(arguments) if plain(arguments) else None
     pool = _pools.get(key)
     if pool is None:
-        full_layout, _, geometry = _geometry(*arguments)
+        full_layout, geometry = _geometry(shape, layout, window, strides, padding, dilation)
         pool = geometry.over(shape, full_layout)
+        padding_counts = checks.flag("count_include_pad", count_include_pad)
+        if divisor_override is not None:
+            pool = pool.divided_by(_divisors(pool, _nonzero("divisor_override", divisor_override)))
+        elif padding_counts:
+            pool = pool.divided_by(_divisors(pool, *geometry.window))
         if key is not None:
             keep(_pools, key, pool)
     return pool
+
+
+def _divisors(pool: Pool, *of_axes: int) -> list[Int64Array]:
+    """Divisors for all windows of the pool: one per axis, 1 for the axes that are left."""
+    if math.prod(map(abs, of_axes)) > INT64_MAX:
+        raise InvalidArgument(f"dividing by {math.prod(of_axes)} is beyond 64-bit arithmetic", argument="divisors")
+    padded = of_axes + (1,) * (len(pool.windows) - len(of_axes))
+    return [np.full(w.count, divisor, np.int64) for w, divisor in zip(pool.windows, padded, strict=True)]
 
 
 _pools: dict[Any, Pool] = {}
@@ -386,7 +395,7 @@ def _geometry(
     strides: PerAxis | None,
     padding: PaddingLike,
     dilation: PerAxis,
-) -> tuple[str, range, _Geometry]:
+) -> tuple[str, _Geometry]:
     layout = _layout(len(shape), layout)
     axes = windows.spatial_axes(layout)
     window = _per_axis("window", window, len(axes))
@@ -397,7 +406,7 @@ def _geometry(
         paddings = tuple(map(_same, sizes, window, strides, dilation))
     else:
         paddings = _paddings(padding, len(axes))
-    return layout, axes, _Geometry(window, strides, paddings, dilation)
+    return layout, _Geometry(window, strides, paddings, dilation)
 
 
 def _same(n: int, k: int, s: int, d: int) -> tuple[int, int]:
@@ -528,25 +537,10 @@ def _flipped(x: Array, out: Array | None = None) -> Array:
     return np.invert(x, out=out) if x.dtype.kind in "iu" else np.negative(x, out=out)
 
 
-def _lengths(pool: Pool) -> npt.NDArray[np.float64]:
-    """How many real elements every window has, shaped to multiply a result."""
-    result = np.ones((1,) * len(pool.shape))
-    for i, w in enumerate(pool.windows):
-        place = [1] * len(pool.shape)
-        place[pool.axis + i] = w.count
-        result = result * w.length.reshape(place)
-    return result
-
-
-def _everywhere(rank: int, axes: range, paddings: Pairs) -> list[tuple[int, int]]:
-    return [paddings[a - axes.start] if a in axes else (0, 0) for a in range(rank)]
-
-
-def _divisor(x: Array, divisor: float) -> float:
-    _expect_floating("divisor_override with x", x)
-    if checks.number("divisor_override", divisor) == 0:
-        checks.refuse("divisor_override", divisor, "not zero")
-    return float(divisor)
+def _nonzero(name: str, value: int) -> int:
+    if checks.integer(name, value) == 0:
+        checks.refuse(name, value, "not zero")
+    return int(value)
 
 
 def _expect_floating(name: str, x: Array) -> None:

@@ -108,7 +108,7 @@ def mean(pool: Pool, x: Array, *, out: Array | None = None) -> Array:
     """The average of each window over its real elements.
 
     shape       pool.shape -> pool.out_shape
-    kernel      y[o] = sum of x over window o, divided by the number of its real elements
+    kernel      y[o] = sum of x over window o, divided by the number of its real elements (or by the pool's divisors)
     derivative  mean of the derivative of x
     transpose   spread
     """
@@ -122,7 +122,7 @@ def spread(pool: Pool, g: Array, *, out: Array | None = None) -> Array:
     """To each element its share of the windows that contain it.
 
     shape       pool.out_shape -> pool.shape
-    kernel      gx[i] = sum of g[o] / (number of real elements of window o) over the windows o that contain i
+    kernel      gx[i] = sum of g[o] / (what mean divides window o by) over the windows o that contain i
     derivative  spread of the derivative of g
     transpose   mean
     """

@@ -56,6 +56,7 @@ class Windows:
         dilation: int = 1,
         starts: Int64Array | None = None,
         stops: Int64Array | None = None,
+        extent: int | None = None,
     ) -> None:
         self.size: Final = size
         self.count: Final = count
@@ -65,7 +66,8 @@ class Windows:
         self.dilation: Final = dilation
         self._starts: Final = _frozen(starts)
         self._stops: Final = _frozen(stops)
-        self.extent: Final = self._largest_local_position() + 1
+        # A part of a longer list keeps the extent of the whole, so that its choice codes are the whole's.
+        self.extent: Final = self._largest_local_position() + 1 if extent is None else extent
         self._hash: Final = hash(self._identity())
 
     @property
@@ -130,7 +132,7 @@ class Windows:
 
     def _identity(self) -> tuple[object, ...]:
         borders = [edge.tobytes() for edge in (self._starts, self._stops) if edge is not None]
-        return (self.size, self.count, self.window, self.stride, self.before, self.dilation, *borders)
+        return (self.size, self.count, self.window, self.stride, self.before, self.dilation, self.extent, *borders)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Windows):
@@ -153,6 +155,7 @@ class Windows:
             self.dilation,
             self._starts,
             self._stops,
+            self.extent,
         )
         return (Windows, fields)
 
@@ -353,6 +356,8 @@ class Pool:
     batch                             how many images; they are the first of `outer`
     extents, elements                 local positions per axis, and their product: the number of choice codes
     choice_dtype                      the smallest unsigned dtype that holds every choice code
+    divisors                          what averages divide by: per axis one number for every window, whose products are
+                                      taken; None for the number of real elements
 
     A choice code is the chosen element's local position, counted in scan order over `extents`.
 
@@ -362,11 +367,18 @@ class Pool:
     """
 
     __slots__ = (
-        "_hash", "_native", "axis", "batch", "choice_dtype", "elements", "extents", "inner", "out_shape",
+        "_hash", "_native", "axis", "batch", "choice_dtype", "divisors", "elements", "extents", "inner", "out_shape",
         "out_spatial_shape", "outer", "shape", "spatial_shape", "windows",
     )  # fmt: skip
 
-    def __init__(self, shape: tuple[int, ...], axis: int, windows: tuple[Windows, ...], batch: int = 1) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        axis: int,
+        windows: tuple[Windows, ...],
+        batch: int = 1,
+        divisors: Sequence[Sequence[int] | Int64Array] | None = None,
+    ) -> None:
         end = axis + len(windows)
         self.shape: Final = shape
         self.axis: Final = axis
@@ -380,7 +392,8 @@ class Pool:
         self.extents: Final = tuple(max(w.extent, 1) for w in windows)
         self.elements: Final = math.prod(self.extents)
         self.choice_dtype: Final = _smallest_unsigned(self.elements)
-        self._hash: Final = hash((shape, axis, windows, batch))
+        self.divisors: Final = None if divisors is None else _checked_divisors(windows, divisors)
+        self._hash: Final = hash(self._identity())
         self._native: Any = None  # what a kernel library keeps for this pool
 
     @classmethod
@@ -404,23 +417,51 @@ class Pool:
                 checks.refuse("windows", w, f"windows over axis {letter} of length {n}")
         return cls(shape, axes.start, windows, shape[0] if layout.startswith("N") else 1)
 
+    def divided_by(self, divisors: Sequence[Sequence[int] | Int64Array] | None) -> Pool:
+        """The same windows with these divisors: per axis one integer for every window, positive or negative.
+
+        >>> pool = Pool.of((3,), "X", [regular(3, 2, 2, "SAME")])
+        >>> pool.divided_by([[2, 2]]) == pool
+        False
+        """
+        return Pool(self.shape, self.axis, self.windows, self.batch, divisors)
+
+    def _identity(self) -> tuple[object, ...]:
+        divisors = () if self.divisors is None else tuple(axis.tobytes() for axis in self.divisors)
+        return (self.shape, self.axis, self.windows, self.batch, divisors)
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Pool):
             return NotImplemented
-        mine, theirs = (
-            (self.shape, self.axis, self.windows, self.batch),
-            (other.shape, other.axis, other.windows, other.batch),
-        )
-        return self is other or (self._hash == other._hash and mine == theirs)
+        return self is other or (self._hash == other._hash and self._identity() == other._identity())
 
     def __hash__(self) -> int:
         return self._hash
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Pool, (self.shape, self.axis, self.windows, self.batch))
+        return (Pool, (self.shape, self.axis, self.windows, self.batch, self.divisors))
 
     def __repr__(self) -> str:
-        return f"Pool({self.shape} -> {self.out_shape}, windows={list(self.windows)})"
+        divided = "" if self.divisors is None else f", divisors={[axis.tolist() for axis in self.divisors]}"
+        return f"Pool({self.shape} -> {self.out_shape}, windows={list(self.windows)}{divided})"
+
+
+def _checked_divisors(
+    windows: tuple[Windows, ...], divisors: Sequence[Sequence[int] | Int64Array]
+) -> tuple[Int64Array, ...]:
+    if len(divisors) != len(windows):
+        checks.refuse("divisors", divisors, f"{len(windows)} lists, one per spatial axis")
+    axes = [checks.int64_array(f"divisors[{i}]", axis) for i, axis in enumerate(divisors)]
+    largest = 1
+    for i, (w, axis) in enumerate(zip(windows, axes, strict=True)):
+        if axis.shape != (w.count,):
+            checks.refuse(f"divisors[{i}]", axis, f"{w.count} integers, one per window")
+        if not axis.all():
+            checks.refuse(f"divisors[{i}]", axis, "no zero")
+        largest *= max(abs(int(axis.min())), abs(int(axis.max()))) if axis.size else 1
+    if largest > INT64_MAX:
+        checks.refuse("divisors", divisors, "products that 64 bits hold")
+    return tuple(map(_read_only, axes))
 
 
 def spatial_axes(layout: str) -> range:

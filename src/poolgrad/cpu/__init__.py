@@ -50,7 +50,8 @@ def _plan(pool: Pool) -> Plan:
     axes = [
         (w.size, w.count, w.window, w.stride, w.before, w.dilation, w.extent)
         + (([], []) if w.regular else (w.start.tolist(), w.stop.tolist()))
-        for w in pool.windows
+        + ([] if pool.divisors is None else pool.divisors[i].tolist(),)
+        for i, w in enumerate(pool.windows)
     ]
     try:
         return Plan(list(pool.shape), list(pool.out_shape), pool.axis, pool.batch, axes)

@@ -45,6 +45,8 @@ struct Axis {
     const int64_t *starts, *stops;   // listed windows; null for regular ones
     const int64_t *firsts, *lasts;   // the windows that contain i are [firsts[i], lasts[i]); null on very long regular axes
     int64_t whole_begin, whole_end;  // the windows that no padding cuts short (uniform axes)
+    const int64_t* divisors;         // what averages divide by; null for the number of real elements
+    int64_t even_begin, even_end;    // whole windows with one divisor
     bool uniform;      // origin(o) == o * stride - before for every window, so local positions repeat with the stride
 };
 
@@ -73,6 +75,9 @@ static inline Span span(const Axis& a, int64_t o) {
     if (fits < stop) stop = fits;
     return {first, stop - first};
 }
+
+// What an average over window o divides by, as far as this axis is concerned.
+static inline int64_t divisor(const Axis& a, int64_t o) { return a.divisors ? a.divisors[o] : span(a, o).length; }
 
 // The windows that may contain input i: [first, last). With a dilation, contains() says which of them do.
 struct Cover {
@@ -152,13 +157,13 @@ static inline int64_t row_offset(const View& v, int64_t n, const RowWalk& walk, 
     return offset;
 }
 
-// One row that takes part in a result row: where it starts (relative to its image), what it adds to a code, and how many
-// elements its window has on the axes before the last.
+// One row that takes part in a result row: where it starts (relative to its image), what it adds to a code, and what an
+// average divides by on the axes before the last.
 struct Tap {
     int64_t offset;
     int64_t code_offset;   // the same row in the array of codes (gradients only)
     int64_t code;
-    int64_t count;
+    int64_t divisor;
 };
 
 // How many input rows an output row reads at most, and how many output rows an input row collects from.
@@ -194,7 +199,7 @@ static inline int64_t window_taps(const Geometry& g, const int64_t* at, const in
             const Tap tap = taps[t];
             for (int64_t j = s.length - 1; j >= 0; --j)
                 taps[t * s.length + j] = {tap.offset + start + j * axis.dilation * step[a], 0, tap.code + code + j * g.code_step[a],
-                                          tap.count * s.length};
+                                          tap.divisor * divisor(axis, at[a])};
         }
         n *= s.length;
     }
@@ -216,7 +221,7 @@ static inline int64_t cover_taps(const Geometry& g, const int64_t* at, const int
             for (int64_t o = c.last - 1; o >= c.first; --o) {
                 if (!contains(axis, o, at[a])) continue;
                 taps[t * hits + --j] = {tap.offset + o * step[a], tap.code_offset + o * code_step[a],
-                                        tap.code + local(axis, o, at[a]) * g.code_step[a], tap.count * span(axis, o).length};
+                                        tap.code + local(axis, o, at[a]) * g.code_step[a], tap.divisor * divisor(axis, o)};
             }
         }
         n *= hits;

@@ -38,7 +38,7 @@ struct Put {
     View gx;           // input-shaped result
 };
 
-// mean over the real elements of every window.
+// mean: the sum of the real elements of every window over its divisor, which is their number unless the axes say otherwise.
 struct Mean {
     const Geometry* geometry;
     DType type;

@@ -270,21 +270,21 @@ template <class E> void put_coded_run(const Put& job, const Box& box, Scratch& s
 
 // ---- from elements to sums and back ---------------------------------------------------------------------------------
 
-// Calls visit(position in the view, position in the dense array of sums, elements in the window) for every element.
+// Calls visit(position in the view, position in the dense array of sums, the window's divisor) for every element.
 template <class Visit> POOLGRAD_INLINE void every_element(const Geometry& g, const Box& box, const View& view, bool outputs, Visit&& visit) {
     const int last = g.rank - 1;
     RowWalk walk;
     if (!first_row(box, g.rank, walk)) return;
     do {
-        int64_t dense = box.n, count = 1;
+        int64_t dense = box.n, divided_by = 1;
         for (int a = 0; a < last; ++a) {
             dense = dense * (outputs ? g.axes[a].count : g.axes[a].size) + walk.at[a];
-            if (outputs) count *= span(g.axes[a], walk.at[a]).length;
+            if (outputs) divided_by *= divisor(g.axes[a], walk.at[a]);
         }
         dense *= (outputs ? g.axes[last].count : g.axes[last].size);
         const int64_t row = row_offset(view, box.n, walk, g.rank);
         for (int64_t w = box.low[last]; w < box.high[last]; ++w) {
-            const int64_t here = outputs ? count * span(g.axes[last], w).length : 1;
+            const int64_t here = outputs ? divided_by * divisor(g.axes[last], w) : 1;
             for (int64_t c = 0; c < g.inner; ++c) visit(row + w * g.inner + c, (dense + w) * g.inner + c, here);
         }
     } while (next_row(box, g.rank, walk));
@@ -297,15 +297,15 @@ template <class E> void mean_begin_run(const Mean& job, const Box& box, void* su
 }
 
 template <class E> void mean_end_run(const Mean& job, const Box& box, const void* sums) {
-    every_element(*job.geometry, box, job.y, true, [&](int64_t to, int64_t from, int64_t count) {
-        static_cast<typename E::Stored*>(job.y.data)[to] = E::average_one(static_cast<const typename E::Sum*>(sums)[from], count);
+    every_element(*job.geometry, box, job.y, true, [&](int64_t to, int64_t from, int64_t divisor) {
+        static_cast<typename E::Stored*>(job.y.data)[to] = E::average_one(static_cast<const typename E::Sum*>(sums)[from], divisor);
     });
 }
 
 template <class E> void spread_begin_run(const Spread& job, const Box& box, void* sums) {
-    every_element(*job.geometry, box, job.g, true, [&](int64_t from, int64_t to, int64_t count) {
+    every_element(*job.geometry, box, job.g, true, [&](int64_t from, int64_t to, int64_t divisor) {
         static_cast<typename E::Sum*>(sums)[to] =
-            E::share_one(E::widen_one(static_cast<const typename E::Stored*>(job.g.data)[from]), E::weigh(count));
+            E::share_one(E::widen_one(static_cast<const typename E::Stored*>(job.g.data)[from]), E::weigh(divisor));
     });
 }
 

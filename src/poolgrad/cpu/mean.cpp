@@ -1,4 +1,4 @@
-// mean and spread: averages over the real elements of every window, and their transpose.
+// mean and spread: averages of the real elements of every window, and their transpose.
 //
 // Both add up in the same order whatever the layout: first over the rows that take part, element by element, then along the
 // row. float16 and bfloat16 are summed in float32, float32 in float64, integers in 64 or 128 bits; each result is rounded
@@ -79,7 +79,7 @@ template <class E> struct Averager {
                         add_rows<vectors>(column, (window.position + j * axis.dilation) * g.inner + c);
                         for (int u = 0; u < vectors; ++u) sum[u] += column[u];
                     }
-                    write<vectors>(y + o * g.inner + c, sum, tap_count * window.length);
+                    write<vectors>(y + o * g.inner + c, sum, taps[0].divisor * divisor(axis, o));
                 });
             }
             return;
@@ -104,7 +104,7 @@ template <class E> struct Averager {
                     const int64_t from = ring.at(window.position + j * axis.dilation, c);
                     for (int u = 0; u < vectors; ++u) sum[u] += ring.sums.lanes_at(from + u * lanes);
                 }
-                write<vectors>(y + o * g.inner + c, sum, tap_count * window.length);
+                write<vectors>(y + o * g.inner + c, sum, taps[0].divisor * divisor(axis, o));
             });
         }
     }
@@ -143,14 +143,14 @@ template <class E> struct Averager {
         if constexpr (lanes > 1) {
             const bool every = axis.stride == 1, second = axis.stride == 2 && inner == 1;
             if (axis.uniform && (every || second)) {
-                const int64_t begin = smaller(w1, larger(w0, axis.whole_begin)), end = larger(begin, smaller(w1, axis.whole_end));
+                const int64_t begin = smaller(w1, larger(w0, axis.even_begin)), end = larger(begin, smaller(w1, axis.even_end));
                 for (; o < begin; ++o) one_output(y, row, low, o);
-                const int64_t step = axis.dilation * inner;
+                const int64_t step = axis.dilation * inner, divided_by = begin < end ? taps[0].divisor * divisor(axis, begin) : 1;
                 for (f = o * inner; f + lanes <= end * inner; f += lanes) {
                     const int64_t from = axis.stride * f - (axis.before + low) * inner;
                     Sums sum = every ? row.lanes_at(from) : row.every_second(from);
                     for (int64_t j = 1; j < axis.window; ++j) sum += every ? row.lanes_at(from + j * step) : row.every_second(from + j * step);
-                    store(y + f, E::average_lanes(sum, tap_count * axis.window));
+                    store(y + f, E::average_lanes(sum, divided_by));
                 }
                 o = f / inner;   // what is left of a position is done again
             }
@@ -164,7 +164,7 @@ template <class E> struct Averager {
             const int64_t from = (window.position - low) * g.inner + c;
             Sum sum = row.get(from);
             for (int64_t j = 1; j < window.length; ++j) sum = sum + row.get(from + j * axis.dilation * g.inner);
-            y[o * g.inner + c] = E::average_one(sum, tap_count * window.length);
+            y[o * g.inner + c] = E::average_one(sum, taps[0].divisor * divisor(axis, o));
         }
     }
 
@@ -208,43 +208,43 @@ template <class E> struct Spreader {
     const Stored* grad = nullptr;   // the image's
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
-    bool same_counts = true;   // whether all windows of the row reach over as many rows
-    int64_t weighed = 0;       // the number of elements that `weight_now` is for
+    bool same_divisors = true;   // whether all windows of the row are divided alike
+    int64_t weighed = 0;         // the divisor that `weight_now` is for
     Weight weight_now{};
 
     Spreader(const Spread& job, Scratch& scratch) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]), scratch(scratch) {}
 
-    POOLGRAD_INLINE Weight weight(int64_t count) {   // divides only when the count changes
-        if (count != weighed) weighed = count, weight_now = E::weigh(count);
+    POOLGRAD_INLINE Weight weight(int64_t divisor) {   // divides only when the divisor changes
+        if (divisor != weighed) weighed = divisor, weight_now = E::weigh(divisor);
         return weight_now;
     }
 
     // What the windows `output` of all rows give to each of their elements.
     template <int vectors> POOLGRAD_INLINE void shares(Sums (&sum)[vectors], int64_t output, int64_t c) {
-        const int64_t length = span(axis, output).length, at = output * g.inner + c;
+        const int64_t here = divisor(axis, output), at = output * g.inner + c;
         for (int u = 0; u < vectors; ++u) sum[u] = Sums{};
-        if (same_counts) {
+        if (same_divisors) {
             for (int64_t t = 0; t < tap_count; ++t)
                 for (int u = 0; u < vectors; ++u) sum[u] += E::widen_lanes(grad + taps[t].offset + at + u * lanes);
             if (tap_count == 0) return;
-            const Weight w = weight(taps[0].count * length);
+            const Weight w = weight(taps[0].divisor * here);
             for (int u = 0; u < vectors; ++u) sum[u] = E::share_lanes(sum[u], w);
         } else {
             for (int64_t t = 0; t < tap_count; ++t) {
-                const Weight w = weight(taps[t].count * length);
+                const Weight w = weight(taps[t].divisor * here);
                 for (int u = 0; u < vectors; ++u) sum[u] += E::share_lanes(E::widen_lanes(grad + taps[t].offset + at + u * lanes), w);
             }
         }
     }
 
     POOLGRAD_INLINE Sum share(int64_t output, int64_t c) {
-        const int64_t length = span(axis, output).length, at = output * g.inner + c;
+        const int64_t here = divisor(axis, output), at = output * g.inner + c;
         Sum sum{};
-        if (same_counts) {
+        if (same_divisors) {
             for (int64_t t = 0; t < tap_count; ++t) sum = sum + E::widen_one(grad[taps[t].offset + at]);
-            return tap_count ? E::share_one(sum, weight(taps[0].count * length)) : sum;
+            return tap_count ? E::share_one(sum, weight(taps[0].divisor * here)) : sum;
         }
-        for (int64_t t = 0; t < tap_count; ++t) sum = sum + E::share_one(E::widen_one(grad[taps[t].offset + at]), weight(taps[t].count * length));
+        for (int64_t t = 0; t < tap_count; ++t) sum = sum + E::share_one(E::widen_one(grad[taps[t].offset + at]), weight(taps[t].divisor * here));
         return sum;
     }
 
@@ -365,19 +365,20 @@ template <class E> struct Spreader {
             for (int64_t c = 0; c < g.inner; ++c) row.set((o - base) * g.inner + c, share(o, c));
         };
         if constexpr (lanes > 1) {
-            if (tap_count && axis.uniform) {   // all whole windows of an output row have one weight
-                const int64_t begin = smaller(high, larger(low, axis.whole_begin)), end = larger(begin, smaller(high, axis.whole_end));
+            if (tap_count && axis.uniform) {   // even windows of an output row have one weight
+                const int64_t begin = smaller(high, larger(low, axis.even_begin)), end = larger(begin, smaller(high, axis.even_end));
                 for (; o < begin; ++o) one_window();
-                const Weight w = weight(taps[0].count * axis.window);
+                const int64_t here = begin < end ? divisor(axis, begin) : 1;
+                const Weight w = weight(taps[0].divisor * here);
                 int64_t f = o * g.inner;
                 for (; f + lanes <= end * g.inner; f += lanes) {
                     Sums sum{};
-                    if (same_counts) {
+                    if (same_divisors) {
                         for (int64_t t = 0; t < tap_count; ++t) sum += E::widen_lanes(grad + taps[t].offset + f);
                         sum = E::share_lanes(sum, w);
                     } else {
                         for (int64_t t = 0; t < tap_count; ++t)
-                            sum += E::share_lanes(E::widen_lanes(grad + taps[t].offset + f), E::weigh(taps[t].count * axis.window));
+                            sum += E::share_lanes(E::widen_lanes(grad + taps[t].offset + f), E::weigh(taps[t].divisor * here));
                     }
                     row.set_lanes(f - base * g.inner, sum);
                 }
@@ -397,8 +398,8 @@ template <class E> struct Spreader {
         const Phases phases = by_phase ? Phases(axis, scratch, 3) : Phases();
         do {
             tap_count = cover_taps(g, walk.at, job.g.step, job.g.step, rows);
-            same_counts = true;
-            for (int64_t t = 1; t < tap_count; ++t) same_counts = same_counts && taps[t].count == taps[0].count;
+            same_divisors = true;
+            for (int64_t t = 1; t < tap_count; ++t) same_divisors = same_divisors && taps[t].divisor == taps[0].divisor;
             for (int64_t n = box.n; n < box.n_end; ++n) {
                 grad = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
                 Stored* gx = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, n, walk, g.rank);

@@ -230,6 +230,7 @@ private:
             for (size_t i = 0; i < 7; ++i) *fields[i] = nb::cast<int64_t>(t[i]);
             spec.starts = nb::cast<std::vector<int64_t>>(t[7]);
             spec.stops = nb::cast<std::vector<int64_t>>(t[8]);
+            spec.divisors = nb::cast<std::vector<int64_t>>(t[9]);
             result.push_back(std::move(spec));
         }
         return result;
@@ -248,6 +249,9 @@ private:
                 throw std::invalid_argument("windows do not fit the shape");
             if (a.dilation < 1 || a.dilation > limit || a.extent > limit || a.before < 0 || a.before > limit || a.window < 0 || a.window > limit)
                 throw std::invalid_argument("windows are out of range");
+            if (!a.divisors.empty() && static_cast<int64_t>(a.divisors.size()) != a.count) throw std::invalid_argument("divisors are incomplete");
+            for (const int64_t divisor : a.divisors)
+                if (divisor == 0) throw std::invalid_argument("a divisor is zero");
             if (listed) {
                 if (static_cast<int64_t>(a.starts.size()) != a.count || a.stops.size() != a.starts.size() || a.dilation != 1)
                     throw std::invalid_argument("listed windows are incomplete");

@@ -62,6 +62,15 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
             const int64_t reach = (axis.window - 1) * axis.dilation;
             axis.whole_end = std::max(axis.whole_begin, std::min(axis.count, floor_div(axis.size - 1 - reach + axis.before, axis.stride) + 1));
         }
+        axis.even_begin = axis.whole_begin;
+        axis.even_end = axis.whole_end;
+        if (!spec.divisors.empty()) {
+            const int64_t* divisors = axis.divisors = lists_.emplace_back(spec.divisors).data();
+            const int64_t middle = (axis.whole_begin + axis.whole_end) / 2;
+            axis.even_begin = axis.even_end = middle;
+            while (axis.even_begin > axis.whole_begin && divisors[axis.even_begin - 1] == divisors[middle]) --axis.even_begin;
+            while (axis.even_end < axis.whole_end && divisors[axis.even_end] == divisors[middle]) ++axis.even_end;
+        }
         if (listed) {
             axis.starts = lists_.emplace_back(spec.starts).data();
             axis.stops = lists_.emplace_back(spec.stops).data();

@@ -11,6 +11,7 @@ namespace poolgrad {
 struct AxisSpec {
     int64_t size, count, window, stride, before, dilation, extent;
     std::vector<int64_t> starts, stops;   // empty for regular windows
+    std::vector<int64_t> divisors;        // empty: averages divide by the number of real elements
 };
 
 class Plan {
