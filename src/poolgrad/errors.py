@@ -54,6 +54,10 @@ class OutOfMemory(PoolgradError, MemoryError):
     """The result is too large for this machine."""
 
 
+class MissingKernels(PoolgradError, ImportError):
+    """The compiled kernels that this needs are not installed."""
+
+
 def named(operator: str, error: BaseException) -> BaseException:
     """The error as it should leave `operator`: with the operator's name, a bare `MemoryError` as `OutOfMemory`."""
     if isinstance(error, PoolgradError):

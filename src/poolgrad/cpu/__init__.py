@@ -2,22 +2,35 @@
 
 `plan_of` makes a pool ready for them. Threads: `set_num_threads`, or the environment variable POOLGRAD_NUM_THREADS
 before the first use. The results do not depend on either.
+
+Where the compiled module is missing (a checkout that was not built, used for its GPU kernels), everything can still be
+imported, and the first use of a CPU kernel says what is missing.
 """
 
 from __future__ import annotations
 
+import sys
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from ..errors import InvalidArgument, InvalidType, OutOfMemory
 from ..windows import Pool
+
+try:
+    import_module("._kernels", __name__)
+except ModuleNotFoundError:
+    from . import missing
+
+    sys.modules[f"{__name__}._kernels"] = missing
+
 from . import _kernels
 from ._kernels import Block, Plan, get_num_threads, instruction_set, instruction_sets, release_memory
 
 __all__ = [
     "Block", "Plan", "dtype_codes", "get_num_threads", "instruction_set", "instruction_sets", "plan_of",
-    "release_memory", "set_num_threads", "use_instruction_set",
+    "release_memory", "set_num_threads", "type_codes", "use_instruction_set",
 ]  # fmt: skip
 
 _NAMES = (
@@ -34,6 +47,9 @@ class _DtypeCodes(dict[Any, int]):
             return self.setdefault(dtype, _NAMES.index("bfloat16"))
         raise KeyError(dtype)
 
+
+type_codes = {name: code for code, name in enumerate(_NAMES)}
+"""From the name of a dtype to the kernels' number for it."""
 
 dtype_codes = _DtypeCodes({np.dtype(name): code for code, name in enumerate(_NAMES) if name != "bfloat16"})
 
