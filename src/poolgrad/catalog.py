@@ -149,30 +149,32 @@ def _over_drawn_cells(kernel: Kernel, draw: Drawing, on: Any, pool: None, rule: 
 
 def _pooling(kernel: Kernel, x: Tensor, geometry: Grid | Cells) -> Plan:
     pool = geometry.over(x)
-    return Plan(kernel, pool, (x.like("output", pool.out_shape),))
+    return Plan(kernel, pool, (x.like("output", pool.out_shape),), "i", "o")
 
 
-def _gradient(kernel: Kernel, x: Tensor, y: Tensor, g: Tensor, geometry: Grid | Cells) -> Plan:
+def _gradient(kernel: Kernel, x: Tensor, y: Tensor, g: Tensor, geometry: Grid | Cells, reads: str = "ioo") -> Plan:
     """y and g are shaped like the pooling's output, the result like its input."""
     pool = geometry.over(x)
     expect_shape(y, pool.out_shape, partial(geometry.describe, x))
     expect_shape(g, pool.out_shape, partial(geometry.describe, x))
-    return Plan(kernel, pool, (x.like("output", x.shape),))
+    return Plan(kernel, pool, (x.like("output", x.shape),), reads, "i")
 
 
-def _second_gradient(kernel: Kernel, x: Tensor, y: Tensor, v: Tensor, geometry: Grid | Cells) -> Plan:
+def _second_gradient(
+    kernel: Kernel, x: Tensor, y: Tensor, v: Tensor, geometry: Grid | Cells, reads: str = "ioi"
+) -> Plan:
     """y is shaped like the pooling's output, v like its input, the result like its output."""
     pool = geometry.over(x)
     expect_shape(y, pool.out_shape, partial(geometry.describe, x))
     expect_shape(v, x.shape, lambda: f"{x.name} has")
-    return Plan(kernel, pool, (x.like("output", pool.out_shape),))
+    return Plan(kernel, pool, (x.like("output", pool.out_shape),), reads, "o")
 
 
 def _mean_gradient(x: Tensor, g: Tensor, geometry: Grid | Cells) -> Plan:
     """g is shaped like the pooling's output; of the input, x, only the shape is known."""
     pool = geometry.over(x)
     expect_shape(g, pool.out_shape, partial(geometry.describe, x))
-    return Plan(_spread, pool, (g.like("output", x.shape),))
+    return Plan(_spread, pool, (g.like("output", x.shape),), "o", "i")
 
 
 def _fractional(kernel: Kernel, x: Tensor, ratios: Ratios) -> Plan:
@@ -184,7 +186,7 @@ def _fractional(kernel: Kernel, x: Tensor, ratios: Ratios) -> Plan:
         Tensor((rows + 1,), "int64", "row_pooling_sequence"),
         Tensor((columns + 1,), "int64", "col_pooling_sequence"),
     )
-    return Plan(partial(_over_drawn_cells, kernel, draw), None, (output, *edges))
+    return Plan(partial(_over_drawn_cells, kernel, draw), None, (output, *edges), "i", "o")
 
 
 def _scope(include_batch_in_index: bool) -> str:
@@ -257,7 +259,7 @@ def MaxPoolGrad(
            [0. , 2.5]], dtype=float32)
     """
     grid = Grid(ksize, strides, padding, explicit_paddings, data_format, depthwise=True)
-    return _gradient(_max_put, orig_input, orig_output, grad, grid)
+    return _gradient(_max_put, orig_input, orig_output, grad, grid, reads="iOo")
 
 
 @operator("output", {"grad": via("MaxPoolGradGradV2", grad=gradient_of("output"))})
@@ -275,7 +277,7 @@ def MaxPoolGradV2(
     array([0., 5., 0., 0.], dtype=float32)
     """
     grid = Grid(ksize, strides, padding, explicit_paddings, data_format, depthwise=True)
-    return _gradient(_max_put, orig_input, orig_output, grad, grid)
+    return _gradient(_max_put, orig_input, orig_output, grad, grid, reads="iOo")
 
 
 @operator("output", {"grad": via("MaxPoolGrad", grad=gradient_of("output"))})
@@ -338,7 +340,8 @@ def MaxPoolWithArgmax(
     if highest > np.iinfo(Targmax).max:
         checks.refuse("Targmax", Targmax, f"a dtype that holds indices up to {highest}")
     kernel = partial(_maximum_and_index, Targmax, _scope(include_batch_in_index))
-    return Plan(kernel, pool, (input.like("output", pool.out_shape), Tensor(pool.out_shape, Targmax, "argmax")))
+    outputs = (input.like("output", pool.out_shape), Tensor(pool.out_shape, Targmax, "argmax"))
+    return Plan(kernel, pool, outputs, "i", "o")
 
 
 @operator("output", {"grad": via("MaxPoolGradGradWithArgmax", grad=gradient_of("output"))})
@@ -358,7 +361,8 @@ def MaxPoolGradWithArgmax(
     array([0., 0., 0., 5.], dtype=float32)
     """
     kernel = partial(_index_put, _scope(include_batch_in_index))
-    return _gradient(kernel, input, argmax, grad, Grid(ksize, strides, padding, explicit_paddings, data_format))
+    grid = Grid(ksize, strides, padding, explicit_paddings, data_format)
+    return _gradient(kernel, input, argmax, grad, grid, reads="Ioo")
 
 
 @operator("output", {"grad": via("MaxPoolGradWithArgmax", grad=gradient_of("output"))})
@@ -376,7 +380,8 @@ def MaxPoolGradGradWithArgmax(
     4.0
     """
     kernel = partial(_index_take, _scope(include_batch_in_index))
-    return _second_gradient(kernel, input, argmax, grad, Grid(ksize, strides, padding, explicit_paddings, data_format))
+    grid = Grid(ksize, strides, padding, explicit_paddings, data_format)
+    return _second_gradient(kernel, input, argmax, grad, grid, reads="Iio")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -58,13 +58,19 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """A call that has been checked: `kernel(backend, pool, policy, *arrays)` computes the outputs."""
+    """A call that has been checked: `kernel(backend, pool, policy, *arrays)` computes the outputs.
 
-    __slots__ = ("kernel", "outputs", "pool")
+    For those who compute it in parts, `reads` has a letter per array and `writes` one for the outputs: "i" if it is
+    shaped like the input of the pooling, "o" if like its output; a capital where the kernel looks at the shape only.
+    """
+
+    __slots__ = ("kernel", "outputs", "pool", "reads", "writes")
 
     kernel: Callable[..., Any]
     pool: Pool | None
     outputs: tuple[Tensor, ...]
+    reads: str
+    writes: str
 
     def bytes(self) -> int:
         """The memory its outputs take."""
@@ -313,9 +319,12 @@ class Operator:
             plan = self.plan(
                 **given | {name: Tensor(tuple(a.shape), dtype_name(a.dtype)) for name, a in arrays.items()}
             )
-            for output in plan.outputs:
-                refuse_more_than_memory(output.name, output.shape, DTYPES[output.dtype])
-            computed = plan.kernel(on, plan.pool, current(), *arrays.values())
+            if on.name == "dask":
+                computed = on.run(self.name, plan, current(), list(arrays.values()))
+            else:
+                for output in plan.outputs:
+                    refuse_more_than_memory(output.name, output.shape, DTYPES[output.dtype])
+                computed = plan.kernel(on, plan.pool, current(), *arrays.values())
             return plan, computed if self.result_type is None else self.result_type(*computed)
 
     def _planned(self, key: Any, values: dict[str, Any]) -> Plan:
