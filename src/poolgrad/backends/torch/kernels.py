@@ -1,0 +1,274 @@
+"""Tensors at the kernels: in which order their memory is walked, and who computes on it.
+
+A tensor is computed in its physical order. Whatever dense order its axes have in memory (contiguous, channels_last,
+channels_last_3d, any other that leaves the spatial axes side by side), the pooling is stated for that order, nothing is
+copied, and results have the same order. Everything else is made contiguous once. CPU tensors go to the C++ kernels,
+CUDA tensors to the Triton kernels.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+
+from ...cpu import plan_of
+from ...cpu import type_codes as _codes
+from ...errors import InvalidArgument, InvalidType, OutOfMemory
+from ...windows import Pool
+from .geometry import pool_of, shapes
+
+Tensor: TypeAlias = torch.Tensor
+Order: TypeAlias = tuple[int, ...]
+"""The axes of a tensor from the slowest in memory to the quickest."""
+
+SCOPES = {"spatial": 0, "image": 1}
+"""What a flat index counts through: the spatial block of one channel, or one image."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Orders
+
+
+def order_of(x: Tensor, axis: int, axes: int) -> Order:
+    """The order in which x lies in memory, if it is dense and its spatial axes lie side by side; else its own order."""
+    own = tuple(range(x.dim()))
+    if x.is_contiguous():
+        return own
+    for order in _candidates(x, own, axis, axes):
+        if x.permute(order).is_contiguous():
+            return order
+    return own
+
+
+def _candidates(x: Tensor, own: Order, axis: int, axes: int) -> Iterator[Order]:
+    """Channels behind the spatial axes, channels in front of them, and whatever the strides say."""
+    before, spatial, behind = own[:axis], own[axis : axis + axes], own[axis + axes :]
+    if before:
+        yield (*before[:-1], *spatial, before[-1], *behind)
+    if behind:
+        yield (*before, *behind, *spatial)
+    strides = x.stride()
+    sorted_order = tuple(sorted(own, key=lambda i: -strides[i]))
+    first = sorted_order.index(axis)
+    if sorted_order[first : first + axes] == spatial:
+        yield sorted_order
+
+
+def inverse(order: Order) -> Order:
+    """The permutation that undoes this one."""
+    return tuple(order.index(i) for i in range(len(order)))
+
+
+def new(shape: Sequence[int], order: Order, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A new tensor of this shape whose memory has this order. Its contents are undefined."""
+    physical = [shape[i] for i in order]
+    try:
+        made = torch.empty(physical, dtype=dtype or like.dtype, device=like.device)
+    except RuntimeError as error:
+        if isinstance(error, torch.OutOfMemoryError) or "alloc" in str(error):
+            raise OutOfMemory(f"a result of shape {tuple(shape)} does not fit memory") from error
+        raise
+    return made if order == tuple(range(len(order))) else made.permute(inverse(order))
+
+
+def in_order(x: Tensor, order: Order) -> Tensor:
+    """The tensor seen in this order, contiguous: a view if its memory has it, else a copy."""
+    seen = x if order == tuple(range(len(order))) else x.permute(order)
+    return seen.contiguous()
+
+
+def reordered(x: Tensor, order: Order) -> Tensor:
+    """The tensor in this order of memory."""
+    return in_order(x, order).permute(inverse(order))
+
+
+class Placed(NamedTuple):
+    """A pooling placed on a tensor's memory: the kernels that run there, the pool in the memory's order, the order."""
+
+    on: Any
+    pool: Pool
+    order: Order
+
+    def seen(self, x: Tensor | None) -> Tensor | None:
+        """A tensor as the kernels take it."""
+        return None if x is None else in_order(x.resolve_neg(), self.order)
+
+    def result(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """A new result, and how the kernels see it."""
+        made = new(shape, self.order, like, dtype)
+        return made, made.permute(self.order)
+
+
+def place(geometry: Sequence[int], x: Tensor, pooled: bool, keep_order: bool = False) -> tuple[Placed, list[int]]:
+    """The pooling on x, which has the result's shape if `pooled`, and the shape at the other end.
+
+    With `keep_order` the memory is walked in the order of the axes, which flat indices into an image need.
+    """
+    order = None if keep_order or x.is_contiguous() else order_of(x, geometry[1], geometry[2])
+    pool, order, shape = _planned(tuple(geometry), tuple(x.shape), order, pooled)
+    return Placed(kernels_for(x), pool, order), shape
+
+
+@lru_cache(maxsize=4096)
+def _planned(
+    geometry: tuple[int, ...], shape: tuple[int, ...], order: Order | None, pooled: bool
+) -> tuple[Pool, Order, list[int]]:
+    full, result = shapes(geometry, shape, pooled)
+    order = tuple(range(len(shape))) if order is None else order
+    pool = pool_of(geometry, tuple(full[i] for i in order), order.index(geometry[1]))
+    return pool, order, full if pooled else result
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Kernels
+
+
+def kernels_for(x: Tensor) -> Any:
+    """What computes on this tensor's device."""
+    if x.is_cuda or interpreted:
+        return _gpu()
+    if x.is_cpu:
+        return _cpu
+    raise InvalidArgument(f"there are no kernels for device {x.device}; there are for cpu and cuda", argument="input")
+
+
+@lru_cache
+def _gpu() -> Any:
+    from ...gpu import Gpu
+
+    return Gpu()
+
+
+interpreted = os.environ.get("TRITON_INTERPRET") == "1" and os.environ.get("POOLGRAD_INTERPRET") == "1"
+"""Whether CPU tensors go to the Triton kernels, in Triton's interpreter. For tests."""
+
+
+@lru_cache
+def torch_dtype(name: str) -> torch.dtype:
+    """PyTorch's dtype of this name."""
+    found = getattr(torch, name, None)
+    if not isinstance(found, torch.dtype):
+        raise InvalidType(f"PyTorch has no dtype {name}")
+    return found
+
+
+def _array(x: Tensor | None) -> Any:
+    """The same memory as an array; NumPy has no bfloat16, and the kernels only want to know where the bits are."""
+    if x is None:
+        return None
+    x = x.detach()
+    return x.view(torch.int16).numpy() if x.dtype is torch.bfloat16 else x.numpy()
+
+
+def _code(x: Tensor) -> int:
+    try:
+        return _codes[str(x.dtype).removeprefix("torch.")]
+    except KeyError:
+        raise InvalidType(f"input has dtype {x.dtype}, expected one of {', '.join(_codes)}", argument="input") from None
+
+
+def _run(operation: Callable[..., bool | None], *arguments: Any) -> None:
+    try:
+        ran = operation(*arguments)
+    except MemoryError:
+        raise OutOfMemory("not enough memory for the intermediate arrays") from None
+    if ran is False:
+        raise InvalidArgument("the kernels cannot follow these strides", argument="input")
+
+
+class Cpu:
+    """The C++ kernels on tensors that are contiguous in the pool's order. The methods are those of `numpy.Numpy`."""
+
+    def maximum(self, pool: Pool, x: Tensor, nan: str, out: Tensor) -> None:
+        """take(x, choose(x)) without storing the choice."""
+        _run(plan_of(pool).maximum, _code(x), _array(x), _array(out), None, nan == "ignore")
+
+    def choose(self, pool: Pool, x: Tensor, nan: str, out: Tensor) -> None:
+        """Which element of each window wins."""
+        _run(plan_of(pool).maximum, _code(x), _array(x), None, _array(out), nan == "ignore")
+
+    def maximum_and_choice(self, pool: Pool, x: Tensor, nan: str, out: Tensor, choice_out: Tensor) -> None:
+        """Both in one pass."""
+        _run(plan_of(pool).maximum, _code(x), _array(x), _array(out), _array(choice_out), nan == "ignore")
+
+    def take(self, pool: Pool, v: Tensor, choice: Tensor, out: Tensor) -> None:
+        """The chosen element of each window."""
+        _run(plan_of(pool).take, _code(v), _array(v), _array(choice), _array(out))
+
+    def put(self, pool: Pool, g: Tensor, choice: Tensor, out: Tensor, assign: bool = False) -> None:
+        """The transpose of take; with `assign` the last window that chose an element sets it."""
+        _run(plan_of(pool).put, _code(g), _array(g), _array(choice), _array(out), assign)
+
+    def mean(self, pool: Pool, x: Tensor, out: Tensor) -> None:
+        """The average of each window."""
+        _run(plan_of(pool).mean, _code(x), _array(x), _array(out))
+
+    def spread(self, pool: Pool, g: Tensor, out: Tensor) -> None:
+        """The transpose of mean."""
+        _run(plan_of(pool).spread, _code(g), _array(g), _array(out))
+
+    def max_put(
+        self, pool: Pool, x: Tensor, g: Tensor, ties: str, nan: str, equal_to: Tensor | None, out: Tensor
+    ) -> None:
+        """put(g, choose(x)); with `equal_to`, the first element equal to it is chosen, and none gives nothing."""
+        plan, code = plan_of(pool), _code(x)
+        if ties == "first":
+            _run(plan.max_put, code, _array(x), _array(g), _array(equal_to), _array(out), nan == "ignore")
+        else:
+            winners = self._winners(pool, x, nan, equal_to)
+            _run(plan.ties_put, code, _array(x), _array(winners), _array(g), _array(out), ties == "split")
+
+    def max_take(
+        self, pool: Pool, x: Tensor, v: Tensor, ties: str, nan: str, equal_to: Tensor | None, out: Tensor
+    ) -> None:
+        """take(v, choose(x)); with `equal_to`, the first element equal to it is chosen, and none gives zero."""
+        plan, code = plan_of(pool), _code(x)
+        if ties == "first":
+            _run(plan.max_take, code, _array(x), _array(v), _array(equal_to), _array(out), nan == "ignore")
+        else:
+            winners = self._winners(pool, x, nan, equal_to)
+            _run(plan.ties_take, code, _array(x), _array(winners), _array(v), _array(out), ties == "split")
+
+    def choice_to_index(self, pool: Pool, choice: Tensor, dtype: Any, scope: str) -> Tensor:
+        """The flat index of every chosen element."""
+        index = torch.empty(pool.out_shape, dtype=torch_dtype(np.dtype(dtype).name))
+        _run(plan_of(pool).code_to_index, _array(choice), SCOPES[scope], _array(index))
+        return index
+
+    def index_put(self, pool: Pool, g: Tensor, index: Tensor, scope: str, out: Tensor) -> None:
+        """Adds g where the indices say."""
+        _run(plan_of(pool).index_put, _code(g), _array(g), _array(index), SCOPES[scope], _array(out))
+
+    def index_take(self, pool: Pool, v: Tensor, index: Tensor, scope: str, out: Tensor) -> None:
+        """The elements of v that the indices name."""
+        _run(plan_of(pool).index_take, _code(v), _array(v), _array(index), SCOPES[scope], _array(out))
+
+    def index_fault(self, pool: Pool, index: Tensor, scope: str) -> tuple[tuple[int, ...], int] | None:
+        """Where the first index outside its own image is, and what it is."""
+        return _fault(index, plan_of(pool).find_bad_index(_array(index), SCOPES[scope]))
+
+    def choice_fault(self, pool: Pool, choice: Tensor) -> tuple[tuple[int, ...], int] | None:
+        """Where the first code that names no element of its window is, and what it is."""
+        return _fault(choice, plan_of(pool).find_bad_code(_array(choice)))
+
+    def _winners(self, pool: Pool, x: Tensor, nan: str, equal_to: Tensor | None) -> Tensor:
+        if equal_to is not None:
+            return equal_to
+        winners = torch.empty(pool.out_shape, dtype=x.dtype)
+        self.maximum(pool, x, nan, winners)
+        return winners
+
+
+_cpu = Cpu()
+
+
+def _fault(values: Tensor, at: int) -> tuple[tuple[int, ...], int] | None:
+    if at < 0:
+        return None
+    position = tuple(int(i) for i in np.unravel_index(at, values.shape))
+    return position, int(values[position].item())
