@@ -8,6 +8,7 @@ Regular windows stay regular.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -15,9 +16,6 @@ import numpy as np
 
 from .checks import Int64Array
 from .windows import Pool, Windows
-
-LARGE_OVERLAP: Final = 100.0
-"""From this many windows per element on, the kernels add up in another order (`large_overlap` in cpu/plan.cpp)."""
 
 
 class Part(NamedTuple):
@@ -47,7 +45,7 @@ def of_outputs(w: Windows, first: int, last: int) -> Part:
     if not w.regular:
         starts, stops = w.start[first:last], w.stop[first:last]
         low, high = int(starts[0]), int(stops[-1])
-        return Part(low, high, first, last, _listed(w, high - low, starts - low, stops - low))
+        return Part(low, high, first, last, _listed(high - low, starts - low, stops - low, w.extent))
     nominal = first * w.stride - w.before
     low = max(0, nominal)
     reached = (last - 1) * w.stride - w.before + (w.window - 1) * w.dilation + 1
@@ -83,7 +81,7 @@ def clipped(w: Windows, low: int, high: int) -> Part:
     if not w.regular:
         starts, stops = np.maximum(w.start[first:last], low), np.minimum(w.stop[first:last], high)
         low, high = int(starts[0]), int(stops[-1])
-        return Part(low, high, first, last, _listed(w, high - low, starts - low, stops - low))
+        return Part(low, high, first, last, _listed(high - low, starts - low, stops - low, w.extent))
     nominal = first * w.stride - w.before
     low = max(low, nominal)
     return Part(low, high, first, last, _regular(w, high - low, last - first, low - nominal))
@@ -138,14 +136,75 @@ def input_cuts(w: Windows, cuts: list[int]) -> list[int]:
     return _distinct([0, *inner, w.size])
 
 
-def many_overlap(pool: Pool) -> bool:
-    """Whether so many windows overlap that the kernels add up axis by axis, by doubling."""
+# ---------------------------------------------------------------------------------------------------------------------
+# Sums. The kernels choose how to add up by the pool they are given (cpu/plan.cpp, cpu/sums.hpp); a part must make them
+# choose as the whole does. What they look at can be steered by one more axis of length 1, which changes no result.
+
+
+class Sums(NamedTuple):
+    """How the kernels add up: axis by axis, where many windows overlap; in float64 also for short floats, where windows
+    are long."""
+
+    by_doubling: bool
+    wide: bool
+
+
+LARGE_OVERLAP: Final = 100.0
+LONG_WINDOW: Final = 2048
+
+
+def sums_of(pool: Pool) -> Sums:
+    """How the kernels add up over this pool."""
     overlap = 1.0
     for w in pool.windows:
         if w.size:
             reach = min(w.extent, (w.size - 1 + w.before) // w.dilation + 1, w.window) if w.regular else w.extent
             overlap *= max(1.0, float(reach) * w.count / w.size)
-    return overlap > LARGE_OVERLAP
+    indexable = pool.elements < 2**32 and all(w.size < 2**31 for w in pool.windows)
+    return Sums(overlap > LARGE_OVERLAP and indexable, pool.elements > LONG_WINDOW)
+
+
+def adding_like(pool: Pool, whole: Sums, transposed: bool = False) -> Pool | None:
+    """The pool, for sums only (its choice codes are other ones), in a form that adds up like the whole. Its arrays may
+    have one more axis, of length 1. None if there is no such form; there is one for fewer windows, and for `transposed`
+    sums always."""
+    return _adding_like(pool, whole, transposed)
+
+
+@lru_cache(maxsize=256)
+def _adding_like(pool: Pool, whole: Sums, transposed: bool) -> Pool | None:
+    plain = Pool(pool.shape, pool.axis, tuple(map(_natural, pool.windows)), pool.batch, pool.divisors)
+    by_doubling, wide = sums_of(plain)
+    if whole.by_doubling:
+        return (
+            plain
+            if by_doubling
+            else _with_axis(plain, _listed(1, np.zeros(1, np.int64), np.ones(1, np.int64), int(LARGE_OVERLAP) + 1))
+        )
+    if by_doubling and not transposed:
+        return None
+    # A dilation keeps the transposed kernel from doubling; an extent without a window makes windows long.
+    dilation = 2 if by_doubling else 1
+    extent = LONG_WINDOW + 1 if whole.wide and not wide else 1
+    if (dilation, extent) == (1, 1):
+        return plain
+    return _with_axis(plain, Windows(1, 1, dilation=dilation, extent=extent))
+
+
+def _with_axis(pool: Pool, w: Windows) -> Pool:
+    shape = (*pool.shape[: pool.axis], 1, *pool.shape[pool.axis :])
+    divisors = None if pool.divisors is None else (np.ones(1, np.int64), *pool.divisors)
+    return Pool(shape, pool.axis, (w, *pool.windows), pool.batch, divisors)
+
+
+def _natural(w: Windows) -> Windows:
+    """The windows with the extent that they have by themselves."""
+    if w.regular:
+        return Windows(w.size, w.count, w.window, w.stride, w.before, w.dilation)
+    return Windows(w.size, w.count, starts=w.start, stops=w.stop)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
 
 
 def _regular(w: Windows, size: int, count: int, before: int) -> Windows:
@@ -153,8 +212,8 @@ def _regular(w: Windows, size: int, count: int, before: int) -> Windows:
     return Windows(size, count, window, w.stride, before, w.dilation, extent=w.extent)
 
 
-def _listed(w: Windows, size: int, starts: Int64Array, stops: Int64Array) -> Windows:
-    return Windows(size, len(starts), starts=starts, stops=stops, extent=w.extent)
+def _listed(size: int, starts: Int64Array, stops: Int64Array, extent: int) -> Windows:
+    return Windows(size, len(starts), starts=starts, stops=stops, extent=extent)
 
 
 def _distinct(cuts: list[int]) -> list[int]:

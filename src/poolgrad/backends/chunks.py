@@ -17,7 +17,7 @@ import numpy as np
 from .. import parts
 from ..checks import Int64Array
 from ..errors import InvalidArgument, within
-from ..parts import Part
+from ..parts import Part, Sums
 from ..policy import Policy
 from ..windows import Pool, Windows
 from .numpy import Array, Numpy, empty
@@ -34,7 +34,7 @@ class Job(NamedTuple):
     shape          of the input of the whole pooling
     axis           where its spatial axes begin
     batched        whether the first axis is the batch
-    many_overlap   see `parts.many_overlap`
+    sums           how the whole adds up, see `parts.sums_of`
     """
 
     kernel: Kernel
@@ -45,7 +45,7 @@ class Job(NamedTuple):
     shape: tuple[int, ...]
     axis: int
     batched: bool
-    many_overlap: bool
+    sums: Sums
     operator: str
 
 
@@ -152,31 +152,37 @@ class Chunk(Numpy):
         self._job = job
         self._pieces = pieces
 
-    # -- sums: the kernels choose the order of addition by how many windows overlap in the whole ----------------------
+    # -- sums: the whole decides in which order and how wide the kernels add up --------------------------------------
 
     def mean(self, pool: Pool, x: Array, out: Array | None = None) -> Array:
         """The average over the real elements of each window."""
-        crowded = self._crowded(pool)
-        if crowded is None:
-            return super().mean(pool, x, out)
-        return super().mean(crowded, x[_lifted(pool)]).reshape(pool.out_shape)
+        like = parts.adding_like(pool, self._job.sums)
+        if like is not None:
+            return super().mean(like, x.reshape(like.shape)).reshape(pool.out_shape)
+        counts = [w.count for w in pool.windows]
+        longest = counts.index(max(counts))
+        halves = (0, counts[longest] // 2), (counts[longest] // 2, counts[longest])
+        return np.concatenate([self._mean_of(pool, x, longest, *half) for half in halves], axis=pool.axis + longest)
+
+    def _mean_of(self, pool: Pool, x: Array, axis: int, first: int, last: int) -> Array:
+        """The averages of a range of windows."""
+        part = parts.of_outputs(pool.windows[axis], first, last)
+        at = pool.axis + axis
+        windows = (*pool.windows[:axis], part.windows, *pool.windows[axis + 1 :])
+        divisors = None if pool.divisors is None else [
+            d[first:last] if i == axis else d for i, d in enumerate(pool.divisors)
+        ]  # fmt: skip
+        shape = (*pool.shape[:at], part.size, *pool.shape[at + 1 :])
+        return self.mean(
+            Pool(shape, pool.axis, windows, pool.batch, divisors),
+            x[(slice(None),) * at + (slice(part.low, part.high),)],
+        )
 
     def spread(self, pool: Pool, g: Array, out: Array | None = None) -> Array:
         """The transpose of mean."""
-        crowded = self._crowded(pool)
-        if crowded is None:
-            return super().spread(pool, g, out)
-        return super().spread(crowded, g[_lifted(pool)]).reshape(pool.shape)
-
-    def _crowded(self, pool: Pool) -> Pool | None:
-        """The same pool in a form that the kernels take for one with many overlapping windows, if the whole has them
-        and the part has not."""
-        if self._job.many_overlap == parts.many_overlap(pool):
-            return None
-        more = Windows(1, 1, starts=np.array([0]), stops=np.array([1]), extent=math.ceil(parts.LARGE_OVERLAP) + 1)
-        shape = (*pool.shape[: pool.axis], 1, *pool.shape[pool.axis :])
-        divisors = None if pool.divisors is None else (np.ones(1, np.int64), *pool.divisors)
-        return Pool(shape, pool.axis, (more, *pool.windows), pool.batch, divisors)
+        like = parts.adding_like(pool, self._job.sums, transposed=True)
+        assert like is not None
+        return super().spread(like, g.reshape(like.out_shape)).reshape(pool.shape)
 
     # -- flat indices: those of callers count through the whole array -------------------------------------------------
 
@@ -256,10 +262,6 @@ class Chunk(Numpy):
             position = tuple(i + piece.outputs[0] for i, piece in zip(fault[0], self._pieces, strict=True))
             problem = f"choice at {position} is {fault[1]}, outside its window"
             raise InvalidArgument(problem, argument="choice", given=fault[1])
-
-
-def _lifted(pool: Pool) -> tuple[Any, ...]:
-    return (slice(None),) * pool.axis + (None,)
 
 
 def _along(axis: int, rank: int, values: Int64Array) -> Int64Array:

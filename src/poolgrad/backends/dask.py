@@ -202,8 +202,8 @@ def _lazily(
     shape = pool.shape if writes == "i" else pool.out_shape
     chunks = _chunks(pool, reads, writes, arrays, dtypes[0])
     batched = pool.axis > 0 and pool.batch == pool.shape[0]
-    overlap = parts.many_overlap(pool)
-    job = Job(kernel, rule, reads, writes, dtypes, pool.shape, pool.axis, batched, overlap, name)
+    sums = parts.sums_of(pool)
+    job = Job(kernel, rule, reads, writes, dtypes, pool.shape, pool.axis, batched, sums, name)
     key = f"poolgrad-{name or _label(kernel)}-{tokenize(job, pool, chunks, [a.name for a in arrays])}"
     clip = reads == "o" and writes == "i" and _clipping_pays(pool, chunks)
     sides = [_side(pool, axis, _cuts(sizes), job, arrays, clip) for axis, sizes in enumerate(chunks)]
