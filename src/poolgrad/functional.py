@@ -76,9 +76,7 @@ def min_pool(
     pool = _regular(x.shape, layout, window, strides, padding, dilation)
     out = destination(out, pool.out_shape, x.dtype, x)
     found = _maximum(on, pool, _flipped(x), resolve(ties, nan), return_choice, return_indices, out)
-    y = found[0] if isinstance(found, tuple) else found
-    _flipped(y, y)
-    return found
+    return (_flipped_back(found[0]), *found[1:]) if isinstance(found, tuple) else _flipped_back(found)
 
 
 @errors_named
@@ -141,10 +139,10 @@ def max_pool_grad(
     >>> max_pool_grad(x, np.array([5, 6], np.float32), 2, layout="X", ties="split")
     array([5., 0., 3., 3.], dtype=float32)
     """
-    on, x = data("x", x)
+    _, x = data("x", x)
     pool = _regular(x.shape, layout, window, strides, padding, dilation)
     grad = _companion("grad", grad, pool.out_shape, x)
-    rule = resolve(ties, nan)
+    on, rule = backends.of(x, grad), resolve(ties, nan)
     return on.max_put(pool, x, grad, rule.ties, rule.nan, out=destination(out, pool.shape, x.dtype, x, grad))
 
 
@@ -160,10 +158,10 @@ def max_pool_grad_grad(
     >>> max_pool_grad_grad(x, np.array([10, 20, 30, 40], np.float32), 2, layout="X")
     array([10., 30.], dtype=float32)
     """
-    on, x = data("x", x)
+    _, x = data("x", x)
     pool = _regular(x.shape, layout, window, strides, padding, dilation)
     v = _companion("v", v, pool.shape, x)
-    rule = resolve(ties, nan)
+    on, rule = backends.of(x, v), resolve(ties, nan)
     return on.max_take(pool, x, v, rule.ties, rule.nan, out=destination(out, pool.out_shape, x.dtype, x, v))
 
 
@@ -200,7 +198,8 @@ def adaptive_max_pool(
     array([4., 5.], dtype=float32)
     """
     on, x = data("x", x)
-    return _maximum(on, _adaptive(x.shape, layout, size), x, resolve(ties, nan), return_choice, return_indices, out)
+    pool = _adaptive(on, x.shape, layout, size)
+    return _maximum(on, pool, x, resolve(ties, nan), return_choice, return_indices, out)
 
 
 @errors_named
@@ -211,7 +210,7 @@ def adaptive_avg_pool(x: Array, size: PerAxis, *, layout: str | None = None, out
     array([3., 4.], dtype=float32)
     """
     on, x = data("x", x)
-    pool = _adaptive(x.shape, layout, size)
+    pool = _adaptive(on, x.shape, layout, size)
     return on.mean(pool, x, out=destination(out, pool.out_shape, x.dtype, x))
 
 
@@ -278,13 +277,16 @@ def max_unpool(
     array([3., 0., 4., 0., 0., 9.], dtype=float32)
     """
     shape = checks.integers("shape", shape, at_least=0)
+    on = backends.of(y, indices)
     _, y = data("y", y)
-    indices = checks.int64_array("indices", indices)
+    indices = on.asarray(indices) if on.name == "dask" else checks.int64_array("indices", indices)
     axes = windows.spatial_axes(_layout(len(shape), layout))
     if y.ndim != len(shape) or any(y.shape[a] != n for a, n in enumerate(shape) if a not in axes):
         checks.refuse("y", y.shape, f"the rank, batch and channels of shape {shape}")
     if indices.shape != y.shape:
         checks.refuse("indices", indices.shape, f"the shape of y, {y.shape}")
+    if on.name == "dask":
+        return on.unpool(y, indices, shape, axes, out)
     places = math.prod(shape[axes.start : axes.stop])
     if indices.size and (indices.min() < 0 or indices.max() >= places):
         worst = int(indices.min() if indices.min() < 0 else indices.max())
@@ -452,11 +454,12 @@ def _layout(rank: int, layout: str | None) -> str:
     return layout
 
 
-def _adaptive(shape: tuple[int, ...], layout: str | None, size: PerAxis) -> Pool:
+def _adaptive(on: Any, shape: tuple[int, ...], layout: str | None, size: PerAxis) -> Pool:
     layout = _layout(len(shape), layout)
     axes = windows.spatial_axes(layout)
     counts = _per_axis("size", size, len(axes), at_least=0)
-    refuse_more_than_memory("the result", shape[: axes.start] + counts + shape[axes.stop :], 1)
+    if on.name != "dask":  # its results are never held as a whole
+        refuse_more_than_memory("the result", shape[: axes.start] + counts + shape[axes.stop :], 1)
     return Pool.of(shape, layout, list(map(windows.adaptive, shape[axes.start : axes.stop], counts)))
 
 
@@ -534,7 +537,12 @@ def _companion(name: str, value: Array, shape: tuple[int, ...], x: Array) -> Arr
 
 def _flipped(x: Array, out: Array | None = None) -> Array:
     """The values in reverse order: the largest becomes the smallest."""
-    return np.invert(x, out=out) if x.dtype.kind in "iu" else np.negative(x, out=out)
+    flip = np.invert if x.dtype.kind in "iu" else np.negative
+    return flip(x) if out is None else flip(x, out=out)
+
+
+def _flipped_back(y: Array) -> Array:
+    return _flipped(y, y if isinstance(y, np.ndarray) else None)
 
 
 def _nonzero(name: str, value: int) -> int:
@@ -550,6 +558,8 @@ def _expect_floating(name: str, x: Array) -> None:
 
 def _stored(result: Array, like: Array, out: Array | None) -> Array:
     """The result in the dtype of the input, in `out` if there is one."""
+    if backends.of(result).name == "dask":
+        return backends.of(result).stored(result, like.dtype, out)
     target = destination(out, result.shape, like.dtype, like)
     if target is None:
         target = backends.of(like).empty(result.shape, like.dtype)

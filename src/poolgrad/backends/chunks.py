@@ -94,6 +94,32 @@ def compute_chunk(job: Job, pieces: tuple[Piece, ...], *blocks: Array) -> Any:
     return found if len(job.dtypes) > 1 else found[0]
 
 
+def unpool_chunk(
+    whole: tuple[np.dtype[Any], tuple[int, ...], range], pieces: tuple[Piece, ...], *blocks: Array
+) -> Array:
+    """One chunk of an array of this dtype and shape that is y where the indices say, and zero elsewhere."""
+    dtype, shape, axes = whole
+    result: Array = np.zeros([piece.high - piece.low for piece in pieces], dtype)
+    if result.size == 0 or not blocks:
+        return result
+    remaining = iter(blocks)
+    y, rest = (assembled([piece.sources[i] for piece in pieces], remaining) for i in range(2))
+    rest = rest.astype(np.int64)
+    places = math.prod(shape[axes.start : axes.stop])
+    if rest.min() < 0 or rest.max() >= places:
+        worst = int(rest.min() if rest.min() < 0 else rest.max())
+        problem = f"indices has an entry {worst}, expected 0 to {places - 1}"
+        raise InvalidArgument(problem, operator="max_unpool", argument="indices", given=worst)
+    here = np.ones(y.shape, bool)
+    at: list[Array] = list(np.indices(y.shape, sparse=True))
+    for axis in reversed(axes):
+        rest, position = np.divmod(rest, shape[axis])
+        at[axis] = position - pieces[axis].low
+        here &= (position >= pieces[axis].low) & (position < pieces[axis].high)
+    result[tuple(np.broadcast_to(i, y.shape)[here] for i in at)] = y[here]  # in order: the last of equal indices stands
+    return result
+
+
 def assembled(sources: list[tuple[slice, ...]], blocks: Iterator[Array]) -> Array:
     """The array that the slices of the blocks make when they are laid side by side. One slice alone is not copied."""
     if all(len(axis) == 1 for axis in sources):

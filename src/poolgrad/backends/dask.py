@@ -34,7 +34,7 @@ from ..errors import InvalidArgument, InvalidType
 from ..parts import Part
 from ..policy import Policy
 from ..windows import Pool
-from .chunks import Job, Kernel, Piece, compute_chunk
+from .chunks import Job, Kernel, Piece, compute_chunk, unpool_chunk
 from .numpy import Array, Numpy
 
 DaskArray: TypeAlias = Any
@@ -75,6 +75,11 @@ class Dask:
         dtypes = tuple(known.get(output.dtype) or np.dtype(output.dtype) for output in plan.outputs)
         results = _lazily(plan.pool, plan.reads, plan.writes, plan.kernel, rule, arrays, dtypes, name)
         return results if len(results) > 1 else results[0]
+
+    def stored(self, result: DaskArray, dtype: Any, out: None) -> DaskArray:
+        """The result in another dtype."""
+        _refuse_out(out)
+        return result.astype(dtype)
 
     # -- choose, take, put --------------------------------------------------------------------------------------------
 
@@ -146,6 +151,19 @@ class Dask:
         """The elements of v that the indices name. An index must lie in its window."""
         return _one(pool, "io", "o", partial(_call, "index_take", scope=scope), [v, index], v.dtype, out)
 
+    def unpool(
+        self, y: DaskArray, indices: DaskArray, shape: tuple[int, ...], axes: range, out: None = None
+    ) -> DaskArray:
+        """y where the indices say, zero elsewhere. They may lead anywhere, so a chunk looks at all of its images."""
+        _refuse_out(out)
+        y, indices = self.asarray(y), self.asarray(indices)
+        chunks = _bounded(tuple((n,) if a in axes else y.chunks[a] for a, n in enumerate(shape)), shape, y.dtype)
+        name = f"poolgrad-unpool-{tokenize(y.name, indices.name, shape, axes, chunks)}"
+        sides = [_unpooling_side(axis in axes, _cuts(sizes), y, indices, axis) for axis, sizes in enumerate(chunks)]
+        tasks = dict(_tasks(name, partial(unpool_chunk, (y.dtype, shape, axes)), "oo", sides, [y, indices]))
+        graph = HighLevelGraph.from_collections(name, tasks, dependencies=[y, indices])
+        return _array(graph, name, chunks, y.dtype, shape)
+
     def index_fault(self, pool: Pool, index: DaskArray, scope: str) -> None:
         """Nothing is known before the data is: the tasks look."""
 
@@ -199,6 +217,7 @@ def _lazily(
     name: str = "",
 ) -> tuple[DaskArray, ...]:
     """The results of `kernel(backend, pool, rule, *arrays)`, computed chunk by chunk when they are wanted."""
+    arrays = [_dask.asarray(a) for a in arrays]
     shape = pool.shape if writes == "i" else pool.out_shape
     chunks = _chunks(pool, reads, writes, arrays, dtypes[0])
     batched = pool.axis > 0 and pool.batch == pool.shape[0]
@@ -208,15 +227,23 @@ def _lazily(
     clip = reads == "o" and writes == "i" and _clipping_pays(pool, chunks)
     sides = [_side(pool, axis, _cuts(sizes), job, arrays, clip) for axis, sizes in enumerate(chunks)]
     read = [a for a, letter in zip(arrays, reads, strict=True) if letter.islower()]
+    compute = partial(compute_chunk, job)
     if len(dtypes) == 1:
-        graph = HighLevelGraph.from_collections(key, dict(_tasks(key, job, sides, arrays)), dependencies=read)
+        graph = HighLevelGraph.from_collections(
+            key, dict(_tasks(key, compute, reads, sides, arrays)), dependencies=read
+        )
         return (_array(graph, key, chunks, dtypes[0], shape),)
-    graph = HighLevelGraph.from_collections(f"{key}-all", dict(_tasks(f"{key}-all", job, sides, arrays)), read)
+    graph = HighLevelGraph.from_collections(
+        f"{key}-all", dict(_tasks(f"{key}-all", compute, reads, sides, arrays)), read
+    )
     return tuple(_output(graph, key, i, chunks, dtype, shape) for i, dtype in enumerate(dtypes))
 
 
-def _tasks(name: str, job: Job, sides: list[Side], arrays: Sequence[DaskArray]) -> Iterator[tuple[Any, Task]]:
-    read = [(i, a.name) for i, (a, letter) in enumerate(zip(arrays, job.reads, strict=True)) if letter.islower()]
+def _tasks(
+    name: str, compute: Kernel, reads: str, sides: list[Side], arrays: Sequence[DaskArray]
+) -> Iterator[tuple[Any, Task]]:
+    """A task per chunk: `compute(pieces, *blocks)`."""
+    read = [(i, a.name) for i, (a, letter) in enumerate(zip(arrays, reads, strict=True)) if letter.islower()]
     numbered = [list(zip(itertools.count(), side.pieces, side.blocks)) for side in sides]
     for chosen in itertools.product(*numbered):
         at, pieces, blocks = zip(*chosen, strict=True)
@@ -226,7 +253,7 @@ def _tasks(name: str, job: Job, sides: list[Side], arrays: Sequence[DaskArray]) 
             for block in itertools.product(*(axis[i] for axis in blocks))
         ]
         key = (name, *at)
-        yield key, Task(key, compute_chunk, job, pieces, *references)
+        yield key, Task(key, compute, pieces, *references)
 
 
 def _output(base: HighLevelGraph, name: str, i: int, chunks: Chunks, dtype: Any, shape: tuple[int, ...]) -> DaskArray:
@@ -329,6 +356,17 @@ def _part(pool: Pool, spatial: int, low: int, high: int, writes: str, clip: bool
     return part, divisors
 
 
+def _unpooling_side(spatial: bool, cuts: list[int], y: DaskArray, indices: DaskArray, axis: int) -> Side:
+    held = [_cuts(a.chunks[axis]) for a in (y, indices)]
+    side = Side([], [])
+    for low, high in itertools.pairwise(cuts):
+        needed = (0, y.shape[axis]) if spatial else (low, high)
+        found = [_sources(cut, *needed) for cut in held]
+        side.pieces.append(Piece(low, high, None, None, tuple(slices for _, slices in found)))
+        side.blocks.append(tuple(numbers for numbers, _ in found))
+    return side
+
+
 def _wanted(part: Part | None, letter: str, low: int, high: int) -> tuple[int, int]:
     if part is None:
         return low, high
@@ -342,3 +380,6 @@ def _sources(cuts: list[int], low: int, high: int) -> tuple[range, tuple[slice, 
     first, last = bisect_right(cuts, low) - 1, bisect_left(cuts, high)
     slices = (slice(max(low - cuts[i], 0), min(high, cuts[i + 1]) - cuts[i]) for i in range(first, last))
     return range(first, last), tuple(slices)
+
+
+_dask = Dask()
