@@ -1,10 +1,10 @@
 """Random calls of every operator of the catalog, and the same call on Dask arrays in random chunks."""
 
 import dask.array as da
-import numpy as np
-import poolgrad as pg
-
 import generate
+import numpy as np
+
+import poolgrad as pg
 
 WITH_GRID = [name for name, op in pg.catalog.operators.items() if any(a.name == "ksize" for a in op.parameters)]
 WITH_CELLS = [name for name, op in pg.catalog.operators.items() if any(i.kind.name == "sequence" for i in op.inputs)]

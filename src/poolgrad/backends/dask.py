@@ -58,7 +58,7 @@ class Dask:
             return da.from_array(_numpy.asarray(value, dtype_hint))
         if any(math.isnan(n) for axis in value.chunks for n in axis):
             raise InvalidArgument("its chunks have unknown sizes; x.compute_chunk_sizes() finds them")
-        if not isinstance(value._meta, np.ndarray):
+        if type(value._meta) is not np.ndarray:
             raise InvalidType(f"expected chunks that are NumPy arrays, got {type(value._meta).__name__}")
         native = _numpy.asarray(value._meta).dtype
         return value if value.dtype == native else value.astype(native)
