@@ -46,6 +46,20 @@ def fractional_axes(
     if len(sizes) != len(ratios):
         checks.refuse("ratios", ratios, f"{len(sizes)} numbers, one per axis")
     counts = [output_size(n, ratio) for n, ratio in zip(sizes, ratios, strict=True)]
+    return counted_axes(sizes, counts, pseudo_random=pseudo_random, seed=seed, seed2=seed2)
+
+
+def counted_axes(
+    sizes: Sequence[int], counts: Sequence[int], *, pseudo_random: bool = False, seed: int = 0, seed2: int = 0
+) -> tuple[Int64Array, ...]:
+    """The sequences of several axes, given how many cells each is cut into instead of a ratio.
+
+    >>> counted_axes([6, 9], [4, 4], seed=1, seed2=2)
+    (array([0, 1, 3, 4, 6]), array([0, 2, 4, 7, 9]))
+    """
+    sizes, counts = checks.integers("sizes", sizes, at_least=1), checks.integers("counts", counts, at_least=1)
+    if len(sizes) != len(counts) or any(count > n for n, count in zip(sizes, counts, strict=True)):
+        checks.refuse("counts", counts, f"for each axis of {sizes} at most one cell per element")
     cut = _evenly_spaced if checks.flag("pseudo_random", pseudo_random) else _shuffled
     generator = Philox(seed, seed2)
     return tuple(cut(n, count, generator) for n, count in zip(sizes, counts, strict=True))

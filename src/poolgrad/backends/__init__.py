@@ -34,14 +34,15 @@ def of(*arrays: Any) -> Any:
     'numpy'
     """
     for array in arrays:
-        home = _home(type(array))
+        kind: Any = type(array)
+        home = _home(kind)
         if home is not None:
             return _backend(home)
     return _numpy
 
 
 @lru_cache(maxsize=1024)
-def _home(kind: type) -> tuple[str, str] | None:
+def _home(kind: Any) -> tuple[str, str] | None:
     packages = (base.__module__.partition(".")[0] for base in kind.__mro__)
     return next((_HOMES[package] for package in packages if package in _HOMES), None)
 

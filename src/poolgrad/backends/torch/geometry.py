@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -85,7 +86,8 @@ def deeper(geometry: Sequence[int]) -> Encoded:
 # Reading
 
 
-class Axis(NamedTuple):
+@dataclass(frozen=True)
+class Axis:
     """One spatial axis of a geometry as it stands in the list."""
 
     size: int
