@@ -316,6 +316,7 @@ class Operator:
         with within(self.name):
             given = {p.name: _given(p, arguments) for p in self.parameters}
             on, arrays = self._arrays({i.name: (given[i.name], i) for i in self.inputs if not i.host})
+            given |= {i.name: backends.host(given[i.name]) for i in self.inputs if i.host}
             plan = self.plan(
                 **given | {name: Tensor(tuple(a.shape), dtype_name(a.dtype)) for name, a in arrays.items()}
             )

@@ -73,6 +73,7 @@ def min_pool(
     array([1, 1], dtype=uint8)
     """
     on, x = data("x", x)
+    _expect_no_tensor("x", on, x)
     pool = _regular(x.shape, layout, window, strides, padding, dilation)
     out = destination(out, pool.out_shape, x.dtype, x)
     found = _maximum(on, pool, _flipped(x), resolve(ties, nan), return_choice, return_indices, out)
@@ -114,6 +115,7 @@ def lp_pool(
     array([ 5., 10.], dtype=float32)
     """
     on, x = data("x", x)
+    _expect_no_tensor("x", on, x)
     _expect_floating("x", x)
     pool = _regular(x.shape, layout, window, strides, padding, dilation)
     p = checks.number("p", p, finite=False)
@@ -278,6 +280,7 @@ def max_unpool(
     """
     shape = checks.integers("shape", shape, at_least=0)
     on = backends.of(y, indices)
+    _expect_no_tensor("y", on, y)
     _, y = data("y", y)
     indices = on.asarray(indices) if on.name == "dask" else checks.int64_array("indices", indices)
     axes = windows.spatial_axes(_layout(len(shape), layout))
@@ -347,7 +350,7 @@ def _averaging(
     divisor_override: int | None,
 ) -> Pool:
     """The pool of regular windows, with what averages divide by."""
-    arguments = (shape, layout, window, strides, padding, dilation, count_include_pad, divisor_override)
+    arguments = (tuple(shape), layout, window, strides, padding, dilation, count_include_pad, divisor_override)
     key = exact(arguments) if plain(arguments) else None
     pool = _pools.get(key)
     if pool is None:
@@ -515,6 +518,8 @@ def _maximum(
         checks.flag("return_indices", return_indices),
     )
     if not (want_choice or want_indices):
+        if on.name == "torch":  # which will ask for the gradient itself
+            return on.maximum(pool, x, rule.nan, ties=rule.ties)
         return on.maximum(pool, x, rule.nan, out=out)
     y, choice = on.maximum_and_choice(pool, x, rule.nan, out=out)
     indices = (on.choice_to_index(pool, choice, np.dtype(np.int64), "spatial"),) if want_indices else ()
@@ -549,6 +554,11 @@ def _nonzero(name: str, value: int) -> int:
     if checks.integer(name, value) == 0:
         checks.refuse(name, value, "not zero")
     return int(value)
+
+
+def _expect_no_tensor(name: str, on: Any, x: Array) -> None:
+    if on.name not in ("numpy", "dask"):
+        checks.refuse_type(name, x, "a NumPy or Dask array (poolgrad.torch has this for tensors)")
 
 
 def _expect_floating(name: str, x: Array) -> None:

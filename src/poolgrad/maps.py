@@ -168,7 +168,7 @@ def destination(out: Array | None, shape: tuple[int, ...], dtype: Any, *inputs: 
 
 def _choice(on: Any, pool: Pool, value: Array) -> Array:
     choice = read_array(on, "choice", value, None if hasattr(value, "dtype") else pool.choice_dtype)
-    if choice.dtype != pool.choice_dtype:
+    if dtype_name(choice.dtype) != pool.choice_dtype.name:
         checks.refuse_type("choice", choice.dtype, f"dtype {pool.choice_dtype}, which `choose` gives for this pool")
     if tuple(choice.shape) != pool.out_shape:
         checks.refuse("choice", tuple(choice.shape), f"shape {pool.out_shape}")

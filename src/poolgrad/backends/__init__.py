@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from .numpy import Numpy
 
-__all__ = ["Numpy", "of"]
+__all__ = ["Numpy", "host", "of"]
 
 _numpy = Numpy()
 
@@ -39,6 +39,17 @@ def of(*arrays: Any) -> Any:
         if home is not None:
             return _backend(home)
     return _numpy
+
+
+def host(value: Any) -> Any:
+    """The value as something that NumPy can read: arrays may live on another device."""
+    kind: Any = type(value)
+    home = _home(kind)
+    return value if home is None else getattr(_backend(home), "host", _as_it_is)(value)
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 @lru_cache(maxsize=1024)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ...errors import InvalidType
+from ...policy import current
 from ...windows import Pool
 from . import ops
 from .geometry import encoded
@@ -37,15 +38,19 @@ class Torch:
         except (TypeError, ValueError, RuntimeError) as error:
             raise InvalidType(f"expected an array of numbers ({error})") from None
 
+    def host(self, value: Tensor) -> Any:
+        """The value as a NumPy array."""
+        return value.detach().cpu().numpy()
+
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
         """A new tensor with undefined contents."""
         return torch.empty(shape, dtype=_named(dtype))
 
     # -- choose, take, put --------------------------------------------------------------------------------------------
 
-    def maximum(self, pool: Pool, x: Tensor, nan: str, out: None = None, ties: str = "first") -> Tensor:
-        """take(x, choose(x)); `ties` says who gets the gradient."""
-        return ops.maximum(x, encoded(pool), ties, nan)
+    def maximum(self, pool: Pool, x: Tensor, nan: str, out: None = None, ties: str | None = None) -> Tensor:
+        """take(x, choose(x)). Who gets the gradient is said by `ties`, or by the policy in force."""
+        return ops.maximum(x, encoded(pool), ties or current().ties, nan)
 
     def choose(self, pool: Pool, x: Tensor, nan: str, out: None = None) -> Tensor:
         """Which element of each window wins."""

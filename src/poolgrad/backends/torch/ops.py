@@ -14,6 +14,7 @@ or dependent on the number of threads.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -27,7 +28,7 @@ from torch.autograd.function import _SingleLevelFunction
 from ...errors import InvalidArgument
 from ...policy import resolve
 from .geometry import choice_dtype, deeper, shapes
-from .kernels import Order, inverse, new, order_of, place, reordered, torch_dtype
+from .kernels import Order, Placed, inverse, new, order_of, place, reordered, torch_dtype
 
 Geometry: TypeAlias = Sequence[int]
 Kernel: TypeAlias = Callable[..., Any]
@@ -394,7 +395,7 @@ def _choice_to_index(choice: Tensor, geometry: Geometry, scope: str) -> Tensor:
 
 def _index_take(v: Tensor, index: Tensor, geometry: Geometry, scope: str) -> Tensor:
     placed, shape = place(geometry, v, pooled=False, keep_order=scope == "image")
-    _expect_indices(index, shape)
+    _expect_indices(index, shape, placed, scope)
     y, seen = placed.result(shape, v)
     placed.on.index_take(placed.pool, placed.seen(v), placed.seen(index), scope, out=seen)
     return y
@@ -402,16 +403,25 @@ def _index_take(v: Tensor, index: Tensor, geometry: Geometry, scope: str) -> Ten
 
 def _index_put(g: Tensor, index: Tensor, geometry: Geometry, scope: str) -> Tensor:
     placed, shape = place(geometry, g, pooled=True, keep_order=scope == "image")
-    _expect_indices(index, g.shape)
+    _expect_indices(index, g.shape, placed, scope)
     gx, seen = placed.result(shape, g)
     placed.on.index_put(placed.pool, placed.seen(g), placed.seen(index), scope, out=seen)
     return gx
 
 
-def _expect_indices(index: Tensor, shape: Sequence[int]) -> None:
+def _expect_indices(index: Tensor, shape: Sequence[int], placed: Placed, scope: str) -> None:
+    """Refuses indices that would reach outside. On a GPU, which is not waited for, the device itself stops."""
     if index.dtype not in (torch.int32, torch.int64) or list(index.shape) != list(shape):
         given = f"{index.dtype} of shape {tuple(index.shape)}"
         raise InvalidArgument(f"indices are {given}, expected int32 or int64 of shape {tuple(shape)}", argument="index")
+    pool = placed.pool
+    spatial = scope == "spatial"
+    places = math.prod(pool.spatial_shape) if spatial else math.prod(pool.shape) // max(pool.batch, 1)
+    inside = ((index >= 0) & (index < places)).all()
+    if index.is_cuda:
+        torch._assert_async(inside)
+    elif not inside:
+        raise InvalidArgument(f"an index is outside 0 to {places - 1}", argument="index")
 
 
 def _scope_order(x: Tensor, geometry: Geometry, scope: str) -> Order:
