@@ -1,0 +1,122 @@
+"""Where a page is computed: one small class per engine. It has an array library and moves arrays in and out of it.
+
+>>> sorted(ENGINES)
+['cpu', 'cuda', 'torch']
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from .problems import EngineError
+from .values import Array, numpy_dtype, read_only
+
+
+class Engine(Protocol):
+    """What a session asks of an engine."""
+
+    name: str
+    xp: Any
+    """The array library, with the functions of the Python array API standard."""
+
+    def asarray(self, value: Any) -> Any:
+        """A result or a feed as an array of this engine."""
+        ...
+
+    def to_numpy(self, array: Any) -> Array:
+        """An array of this engine as one of NumPy."""
+        ...
+
+    def dtype_name(self, array: Any) -> str:
+        """The name of an array's dtype."""
+        ...
+
+
+class Cpu:
+    """NumPy, and the kernels that poolgrad brings along. Results cannot be written to: they may be used again."""
+
+    name = "cpu"
+    xp: Any = np
+
+    def asarray(self, value: Any) -> Array:
+        """As a NumPy array that is not written to."""
+        return read_only(np.asarray(value))
+
+    def to_numpy(self, array: Array) -> Array:
+        """The array itself."""
+        return array
+
+    def dtype_name(self, array: Array) -> str:
+        """The name of its dtype."""
+        return str(array.dtype.name)
+
+
+class Torch:
+    """PyTorch on the processor; on a GPU as `Cuda`."""
+
+    name = "torch"
+    device = "cpu"
+
+    def __init__(self) -> None:
+        try:
+            import torch
+        except ImportError:
+            raise EngineError(f"the engine {self.name!r} needs PyTorch: pip install torch") from None
+        try:
+            import array_api_compat.torch
+        except ImportError:
+            needed = "the package array-api-compat: pip install 'poolgrad[graph]'"
+            raise EngineError(f"the engine {self.name!r} needs {needed}") from None
+        self.torch: Any = torch
+        self.xp: Any = array_api_compat.torch
+
+    def asarray(self, value: Any) -> Any:
+        """As a tensor on the device."""
+        if isinstance(value, self.torch.Tensor):
+            return value.to(self.device)
+        numbers = np.asarray(value)
+        if numbers.dtype.name == "bfloat16":
+            bits = self.torch.from_numpy(np.array(numbers).view(np.int16))
+            return bits.view(self.torch.bfloat16).to(self.device)
+        if any(step < 0 for step in numbers.strides) or not numbers.flags.writeable:
+            numbers = np.array(numbers)
+        return self.torch.from_numpy(numbers).to(self.device)
+
+    def to_numpy(self, array: Any) -> Array:
+        """A NumPy array with the same numbers."""
+        host = array.detach().cpu()
+        if host.dtype == self.torch.bfloat16:
+            bits: Array = host.contiguous().view(self.torch.int16).numpy()
+            return bits.view(numpy_dtype("bfloat16"))
+        found: Array = host.numpy()
+        return found
+
+    def dtype_name(self, array: Any) -> str:
+        """The name of its dtype."""
+        return str(array.dtype).removeprefix("torch.")
+
+
+class Cuda(Torch):
+    """PyTorch on an NVIDIA GPU."""
+
+    name = "cuda"
+    device = "cuda"
+
+    def __init__(self) -> None:
+        super().__init__()
+        if not self.torch.cuda.is_available():
+            raise EngineError("the engine 'cuda' needs a GPU that PyTorch can use; there is none here")
+
+
+ENGINES: Final[dict[str, type[Any]]] = {"cpu": Cpu, "cuda": Cuda, "torch": Torch}
+"""The engines by name."""
+
+
+def engine(name: str) -> Engine:
+    """The engine of this name."""
+    if name not in ENGINES:
+        raise EngineError(f"there is no engine {name!r}; there are {', '.join(sorted(ENGINES))}")
+    made: Engine = ENGINES[name]()
+    return made

@@ -1,0 +1,321 @@
+"""Files of a page: only those in its folder, or in folders that the caller allows; described before they are read.
+
+A name is resolved with all its links before it is compared with the folder. Nothing is unpickled. Existing files are
+replaced only if the caller said so.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ..declare import dtype_name
+from ..errors import InvalidArgument
+from .values import DTYPES, Array, digest_of
+
+FORMATS: Final = (".npy", ".npz", ".zarr", ".png", ".tif", ".tiff")
+
+
+class Described(NamedTuple):
+    """Shape and dtype of an array in a file."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Files:
+    """The files that a page may see."""
+
+    def __init__(self, folder: Path | None, allow: Sequence[Path] = (), overwrite: bool = False) -> None:
+        self.folder = folder
+        self.allowed = tuple(Path(os.path.realpath(p)) for p in ([folder] if folder else []) + list(allow))
+        self.overwrite = overwrite
+
+    def source(self, name: str) -> Path:
+        """The file of this name, which must be there."""
+        path = self._resolved(name)
+        if not path.exists():
+            raise InvalidArgument(f"there is no file {name!r} in the folder of the page", argument="file", given=name)
+        return path
+
+    def target(self, name: str) -> Path:
+        """The file of this name, which may be written."""
+        path = self._resolved(name)
+        if path.suffix.lower() not in FORMATS:
+            _refuse_format(name)
+        return path
+
+    def state(self, name: str) -> tuple[int, ...]:
+        """What changes when the file does."""
+        try:
+            return _state(self.source(name.partition(":")[0]))
+        except (InvalidArgument, OSError):
+            return ()
+
+    def describe(self, name: str, key: str = "") -> Described:
+        """Shape and dtype of the array, without reading it."""
+        name, key = _with_key(name, key)
+        return self._guarded(name, lambda path, form: form.describe(path, key))  # type: ignore[no-any-return]
+
+    def read(self, name: str, key: str = "") -> Array:
+        """The array."""
+        name, key = _with_key(name, key)
+        return self._guarded(name, lambda path, form: form.read(path, key))  # type: ignore[no-any-return]
+
+    def write(self, name: str, array: Any) -> Any:
+        """Writes the array, completely or not at all. A file that has other contents stays, unless told otherwise."""
+        self._write(name, array)
+        return array
+
+    def _write(self, name: str, array: Any) -> None:
+        path = self.target(name)
+        numbers = array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
+        if path.exists() and not self.overwrite:
+            if self._holds(name, numbers):
+                return
+            problem = f"{name!r} exists with other contents; allow overwriting, or choose another name"
+            raise InvalidArgument(problem, argument="file", given=name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_array(path, numbers)
+
+    def _holds(self, name: str, numbers: Array) -> bool:
+        try:
+            return digest_of(self.read(name)) == digest_of(numbers)
+        except InvalidArgument:
+            return False
+
+    def _resolved(self, name: str) -> Path:
+        if self.folder is None and not os.path.isabs(name):
+            raise InvalidArgument("this page has no folder yet: save it first", argument="file", given=name)
+        path = Path(os.path.realpath((self.folder or Path()) / name))
+        if not any(path.is_relative_to(folder) for folder in self.allowed) or path in self.allowed:
+            problem = f"{name!r} is outside the folder of the page"
+            raise InvalidArgument(problem, argument="file", given=name)
+        return path
+
+    def _guarded(self, name: str, use: Callable[[Path, Any], Any]) -> Any:
+        path = self.source(name)
+        form = _FORMS.get(path.suffix.lower())
+        if form is None:
+            _refuse_format(name)
+        try:
+            return use(path, form)
+        except (InvalidArgument, MemoryError):
+            raise
+        except ImportError as error:
+            problem = f"{path.suffix} files need the package {error.name}: pip install 'poolgrad[files]'"
+            raise InvalidArgument(problem, argument="file", given=name) from None
+        except Exception as error:  # readers of foreign formats raise whatever they like
+            raise InvalidArgument(f"{name!r} cannot be read: {error}", argument="file", given=name) from None
+
+
+def write_array(path: Path, numbers: Array) -> None:
+    """Writes an array in the format of the file's name: first beside it, then in its place."""
+    form = _FORMS[path.suffix.lower()]
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
+            made = Path(folder) / path.name
+            form.write(made, numbers)
+            os.replace(made, path) if made.is_file() else _replace_folder(made, path)
+    except ImportError as error:
+        problem = f"{path.suffix} files need the package {error.name}: pip install 'poolgrad[files]'"
+        raise InvalidArgument(problem, argument="file", given=path.name) from None
+
+
+def _replace_folder(made: Path, path: Path) -> None:
+    if path.exists():
+        os.replace(path, made.with_name("old"))
+    os.replace(made, path)
+
+
+def _refuse_format(name: str) -> Any:
+    raise InvalidArgument(f"{name!r} is not one of {', '.join(FORMATS)}", argument="file", given=name)
+
+
+def _with_key(name: str, key: str) -> tuple[str, str]:
+    stem, colon, inside = name.rpartition(":")
+    return (stem, inside) if colon and stem.endswith((".npz", ".zarr")) else (name, key)
+
+
+def _state(path: Path) -> tuple[int, ...]:
+    found = path.stat()
+    if not path.is_dir():
+        return found.st_mtime_ns, found.st_size, found.st_ino
+    inner = [p.stat() for p in path.rglob("*")]
+    return max((s.st_mtime_ns for s in inner), default=0), sum(s.st_size for s in inner), found.st_ino
+
+
+def _described(shape: Any, dtype: Any) -> Described:
+    name = dtype_name(np.dtype(dtype)) if not isinstance(dtype, str) else dtype
+    if name not in DTYPES:
+        raise InvalidArgument(f"the file has dtype {name}, expected one of {', '.join(DTYPES)}", argument="file")
+    return Described(tuple(int(n) for n in shape), name)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Formats: how each is described, read and written
+
+
+class _Npy:
+    @staticmethod
+    def describe(path: Path, key: str) -> Described:
+        with path.open("rb") as file:
+            return _npy_header(file)
+
+    @staticmethod
+    def read(path: Path, key: str) -> Array:
+        return _native(np.load(path, allow_pickle=False))
+
+    @staticmethod
+    def write(path: Path, numbers: Array) -> None:
+        with path.open("wb") as file:
+            np.save(file, numbers, allow_pickle=False)
+            _flush(file)
+
+
+def _flush(file: Any) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _npy_header(file: Any) -> Described:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, _, dtype = read(file)
+    return _described(shape, dtype.newbyteorder("="))
+
+
+def _native(numbers: Array) -> Array:
+    return numbers.astype(numbers.dtype.newbyteorder("="), copy=False)
+
+
+class _Npz:
+    @staticmethod
+    def describe(path: Path, key: str) -> Described:
+        import zipfile
+
+        with zipfile.ZipFile(path) as archive, archive.open(f"{_npz_key(archive.namelist(), key)}.npy") as file:
+            return _npy_header(file)
+
+    @staticmethod
+    def read(path: Path, key: str) -> Array:
+        with np.load(path, allow_pickle=False) as arrays:
+            return _native(arrays[_npz_key([f"{n}.npy" for n in arrays.files], key)])
+
+    @staticmethod
+    def write(path: Path, numbers: Array) -> None:
+        with path.open("wb") as file:
+            np.savez(file, output=numbers)
+            _flush(file)
+
+
+def _npz_key(members: list[str], key: str) -> str:
+    names = [m.removesuffix(".npy") for m in members]
+    if not key and len(names) == 1:
+        return names[0]
+    if key not in names:
+        problem = f"the file has the arrays {', '.join(names) or '(none)'}; key is {key!r}"
+        raise InvalidArgument(problem, argument="key", given=key)
+    return key
+
+
+class _Zarr:
+    @staticmethod
+    def describe(path: Path, key: str) -> Described:
+        found = _zarr_array(path, key)
+        return _described(found.shape, found.dtype)
+
+    @staticmethod
+    def read(path: Path, key: str) -> Array:
+        return np.asarray(_zarr_array(path, key)[...])
+
+    @staticmethod
+    def write(path: Path, numbers: Array) -> None:
+        import zarr
+
+        zarr.create_array(str(path), shape=numbers.shape, dtype=numbers.dtype)[...] = numbers
+
+
+def _zarr_array(path: Path, key: str) -> Any:
+    import zarr
+
+    found = zarr.open(str(path), mode="r", path=key or None)
+    if not hasattr(found, "shape"):
+        names = ", ".join(sorted(dict(found.arrays()))) or "(none)"
+        raise InvalidArgument(f"the file is a group with the arrays {names}; key says which", argument="key", given=key)
+    return found
+
+
+class _Png:
+    @staticmethod
+    def describe(path: Path, key: str) -> Described:
+        with _image(path) as picture:
+            shape = (picture.height, picture.width, len(picture.getbands()))
+            return Described(shape, "uint16" if picture.mode.startswith("I") else "uint8")
+
+    @staticmethod
+    def read(path: Path, key: str) -> Array:
+        with _image(path) as picture:
+            numbers = np.asarray(picture)
+        numbers = numbers.astype(np.uint16) if numbers.dtype.itemsize > 1 else numbers.astype(np.uint8)
+        return numbers.reshape(*numbers.shape[:2], -1)
+
+    @staticmethod
+    def write(path: Path, numbers: Array) -> None:
+        from PIL import Image
+
+        while numbers.ndim > 2 and numbers.shape[0] == 1:
+            numbers = numbers[0]
+        flat = numbers[..., 0] if numbers.ndim == 3 and numbers.shape[-1] == 1 else numbers
+        if flat.ndim not in (2, 3) or (flat.ndim == 3 and flat.shape[-1] not in (3, 4)):
+            raise InvalidArgument(f"a picture has 1, 3 or 4 channels, not shape {numbers.shape}", argument="input")
+        Image.fromarray(flat if flat.dtype == np.uint8 else _bytes(flat)).save(path, "PNG")
+
+
+def _bytes(numbers: Array) -> Array:
+    """Values from the lowest to the highest, as 0 to 255."""
+    wide = np.where(np.isfinite(numbers), numbers, 0).astype(np.float64)
+    low, high = wide.min(initial=np.inf), wide.max(initial=-np.inf)
+    scaled: Array = np.round((wide - low) * (255 / (high - low) if high > low else 0.0)).astype(np.uint8)
+    return scaled
+
+
+def _image(path: Path) -> Any:
+    from PIL import Image
+
+    picture = Image.open(path, formats=["PNG"])
+    if picture.mode in ("P", "1", "PA"):
+        return picture.convert("RGBA" if "transparency" in picture.info else "RGB" if picture.mode != "1" else "L")
+    return picture
+
+
+class _Tif:
+    @staticmethod
+    def describe(path: Path, key: str) -> Described:
+        import tifffile
+
+        with tifffile.TiffFile(path) as file:
+            series = file.series[0]
+            return _described(series.shape, series.dtype)
+
+    @staticmethod
+    def read(path: Path, key: str) -> Array:
+        import tifffile
+
+        return _native(np.asarray(tifffile.imread(path)))
+
+    @staticmethod
+    def write(path: Path, numbers: Array) -> None:
+        import tifffile
+
+        tifffile.imwrite(path, numbers)
+
+
+_FORMS: Final[dict[str, Any]] = {
+    ".npy": _Npy, ".npz": _Npz, ".zarr": _Zarr, ".png": _Png, ".tif": _Tif, ".tiff": _Tif
+}  # fmt: skip
