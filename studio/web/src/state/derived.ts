@@ -1,0 +1,55 @@
+// What many blocks ask of the same document or inference, computed once for each of them.
+import type { Doc } from "../model/doc";
+import { parseEnd, type Wire, wireOf } from "../model/page";
+import type { Inference, Problem } from "../protocol/messages";
+
+function once<K extends object, V>(compute: (key: K) => V): (key: K) => V {
+  const known = new WeakMap<K, V>();
+  return (key) => {
+    let value = known.get(key);
+    if (value === undefined) {
+      value = compute(key);
+      known.set(key, value);
+    }
+    return value;
+  };
+}
+
+/** Wires by the pin they end at, "block.pin". */
+export const wiresInto = once((wire: Doc["wire"]): ReadonlyMap<string, Wire[]> => {
+  const found = new Map<string, Wire[]>();
+  for (const [target, source] of Object.entries(wire)) {
+    const parsed = wireOf(source, target);
+    const pin = `${parsed.target.block}.${parsed.target.pin}`;
+    found.set(pin, [...(found.get(pin) ?? []), parsed]);
+  }
+  return found;
+});
+
+/** The wired pins and outputs of every block, as one text each: equal texts mean that nothing has to be drawn again. */
+export const wiredOf = once((wire: Doc["wire"]): ReadonlyMap<string, string> => {
+  const found = new Map<string, Set<string>>();
+  const add = (block: string, mark: string) => {
+    const marks = found.get(block) ?? new Set();
+    found.set(block, marks.add(mark));
+  };
+  for (const [pin, output] of Object.entries(wire)) {
+    const { source, target } = wireOf(output, pin);
+    add(source.block, `>${source.pin}`);
+    add(target.block, `<${target.pin}`);
+  }
+  return new Map([...found].map(([block, marks]) => [block, [...marks].sort().join(" ")]));
+});
+
+export const problemsOf = once((inference: Inference): ReadonlyMap<string, Problem[]> => {
+  const found = new Map<string, Problem[]>();
+  for (const problem of inference.problems) {
+    const { block } = problem;
+    if (block) found.set(block, [...(found.get(block) ?? []), problem]);
+  }
+  return found;
+});
+
+export function placeOf(problem: Problem): string | null {
+  return problem.place === undefined || problem.place === null ? null : parseEnd(`x.${problem.place}`).pin;
+}

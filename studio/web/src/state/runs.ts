@@ -1,0 +1,105 @@
+// Running a page and what comes back: progress block by block, results with their small pictures.
+import type { BlockProgress, Header, RunState, Summary } from "../protocol/messages";
+import type { Result } from "./state";
+import type { Studio } from "./studio";
+
+export class Runs {
+  /** Results come in bursts; they are shown once a frame. */
+  private arrived = new Map<string, Result>();
+  private scheduled = false;
+
+  constructor(private readonly studio: Studio) {}
+
+  async run(fetch?: string[]): Promise<void> {
+    const { engine } = this.studio.state;
+    this.studio.set({ progress: {} });
+    await this.studio.ask("run", { ...(fetch ? { fetch } : {}), ...(engine ? { engine } : {}) });
+  }
+
+  async stop(): Promise<void> {
+    await this.studio.ask("stop");
+  }
+
+  async live(on: boolean): Promise<void> {
+    this.studio.set({ live: on });
+    if (!(await this.studio.ask("live", { on }))) this.studio.set({ live: !on });
+  }
+
+  async clear(): Promise<void> {
+    if (await this.studio.ask("clear")) this.forget();
+  }
+
+  /** Results that a page already has; their pictures follow as events. */
+  known(summaries: readonly Summary[], stale: readonly string[]): void {
+    const results = new Map(this.studio.state.results);
+    const keys = new Set(summaries.map(({ key }) => key));
+    for (const key of results.keys()) if (!keys.has(key)) results.delete(key);
+    for (const summary of summaries) {
+      const values = results.get(summary.key)?.values ?? null;
+      results.set(summary.key, { summary, values, stale: stale.includes(summary.key) });
+    }
+    this.studio.set({ results });
+  }
+
+  event(message: Header, payload: ArrayBuffer | null): void {
+    switch (message.type) {
+      case "run":
+        this.studio.set({ run: message as unknown as RunState });
+        break;
+      case "progress":
+        this.progress(message.blocks as Record<string, BlockProgress>);
+        break;
+      case "result":
+        if (payload) this.result(message as unknown as Summary, payload);
+        break;
+      case "stale":
+        this.stale(message.keys as string[]);
+        break;
+      case "live":
+        this.studio.set({ live: message.on === true });
+        break;
+      case "results_lost":
+        this.forget();
+        this.studio.notify("bad", String(message.message));
+        break;
+    }
+  }
+
+  private progress(blocks: Record<string, BlockProgress>): void {
+    this.studio.set({ progress: { ...this.studio.state.progress, ...blocks } });
+  }
+
+  private result(summary: Summary, payload: ArrayBuffer): void {
+    this.arrived.set(summary.key, { summary, values: new Float32Array(payload), stale: false });
+    if (this.scheduled) return;
+    this.scheduled = true;
+    requestAnimationFrame(() => this.show());
+  }
+
+  private show(): void {
+    this.scheduled = false;
+    const results = new Map(this.studio.state.results);
+    for (const [key, result] of this.arrived) results.set(key, result);
+    this.arrived = new Map();
+    this.studio.set({ results });
+  }
+
+  /** Exactly these results are out of date. */
+  private stale(keys: readonly string[]): void {
+    const out = new Set(keys);
+    const marked = (of: ReadonlyMap<string, Result>) =>
+      new Map(
+        [...of].map(([key, result]) => [
+          key,
+          result.stale === out.has(key) ? result : { ...result, stale: out.has(key) },
+        ]),
+      );
+    this.arrived = marked(this.arrived);
+    this.studio.set({ results: marked(this.studio.state.results) });
+  }
+
+  private forget(): void {
+    this.arrived = new Map();
+    this.studio.set({ results: new Map(), progress: {} });
+  }
+}

@@ -1,0 +1,142 @@
+// Keeps a document in step with the server. The document shown is what the server has confirmed plus the edits that are
+// on their way, so typing never waits. One edit is in flight at a time; after a lost connection it is sent again under
+// the same name, which the server recognises.
+import { apply, type Change, type Doc, EMPTY } from "../model/doc";
+import type { Changed, Conflict } from "../protocol/messages";
+
+export type Pending = { edit: string; label: string; changes: readonly Change[] };
+
+export type Verdict = { type: "accepted"; version: number; also?: Change[] } | ({ type: "conflict" } & Conflict);
+
+export type Outbox = {
+  /** Sends one edit; the promise ends with the server's verdict or fails when the connection is lost. */
+  send(edit: Pending, base: number): Promise<Verdict>;
+  changed(doc: Doc): void;
+  conflict(mine: Pending, theirs: Conflict): void;
+  /** The server no longer knows how we got here: the page has to be opened again. */
+  reopen(): void;
+  /** The server refused an edit for good. */
+  refused(edit: Pending, error: Error): void;
+};
+
+const newId = (): string => crypto.randomUUID?.() ?? `${Date.now()}-${Math.random()}`;
+
+export class Sync {
+  private confirmed: Doc = EMPTY;
+  private pending: Pending[] = [];
+  private early: Changed[] = [];
+  private flying = false;
+  private online = true;
+  version = 0;
+  token = "";
+  doc: Doc = EMPTY;
+
+  constructor(private readonly outbox: Outbox) {}
+
+  get unsaved(): number {
+    return this.pending.length;
+  }
+
+  /** Begins with a page as the server has it. Edits not yet confirmed stay in line when `keep` is set. */
+  start(doc: Doc, version: number, token: string, keep: boolean): void {
+    this.confirmed = doc;
+    this.version = version;
+    this.token = token;
+    if (!keep) this.pending = [];
+    this.online = true;
+    this.flying = false;
+    this.show();
+    void this.pump();
+  }
+
+  /** Goes on after a reconnection with the changes that were missed. */
+  resume(since: readonly Changed[], version: number): void {
+    for (const changed of since) this.takeOver(changed);
+    this.version = version;
+    this.online = true;
+    this.flying = false;
+    this.show();
+    void this.pump();
+  }
+
+  lost(): void {
+    this.online = false;
+    this.flying = false;
+  }
+
+  submit(changes: readonly Change[], label: string): void {
+    this.pending.push({ edit: newId(), label, changes });
+    this.show();
+    void this.pump();
+  }
+
+  /** A change that came from elsewhere. */
+  receive(changed: Changed): void {
+    if (changed.version <= this.version) return;
+    if (changed.version > this.version + 1) {
+      // The version between is our own edit, whose verdict is still on its way; otherwise something was missed.
+      if (this.flying) this.early.push(changed);
+      else this.outbox.reopen();
+      return;
+    }
+    this.takeOver(changed);
+    this.show();
+  }
+
+  private catchUp(): void {
+    const early = this.early;
+    this.early = [];
+    for (const changed of early) this.receive(changed);
+  }
+
+  private takeOver(changed: Changed): void {
+    if (changed.version <= this.version) return;
+    this.confirmed = apply(this.confirmed, changed.changes);
+    this.version = changed.version;
+  }
+
+  private show(): void {
+    this.doc = this.pending.reduce((doc, { changes }) => apply(doc, changes), this.confirmed);
+    this.outbox.changed(this.doc);
+  }
+
+  private async pump(): Promise<void> {
+    const edit = this.pending[0];
+    if (this.flying || !this.online || !edit) return;
+    this.flying = true;
+    try {
+      const verdict = await this.outbox.send(edit, this.version);
+      this.flying = false;
+      this.settle(edit, verdict);
+    } catch (error) {
+      this.flying = false;
+      if (!this.online || (error as { code?: string }).code === "lost") return;
+      this.pending = this.pending.filter((other) => other !== edit);
+      this.show();
+      this.outbox.refused(edit, error as Error);
+    }
+    void this.pump();
+  }
+
+  private settle(edit: Pending, verdict: Verdict): void {
+    this.pending = this.pending.filter((other) => other !== edit);
+    if (verdict.type === "accepted") {
+      // An edit that was sent twice is answered with the version it got the first time: then it is in already.
+      if (verdict.version > this.version) {
+        this.confirmed = apply(this.confirmed, [...edit.changes, ...(verdict.also ?? [])]);
+        this.version = verdict.version;
+      }
+      this.show();
+      this.catchUp();
+      return;
+    }
+    for (const changed of verdict.changes) this.takeOver(changed);
+    this.version = Math.max(this.version, verdict.version);
+    this.early = [];
+    // What was built on the refused edit cannot stand without it.
+    const orphans = this.pending.flatMap(({ changes }) => changes);
+    this.pending = [];
+    this.show();
+    this.outbox.conflict({ ...edit, changes: [...edit.changes, ...orphans] }, verdict);
+  }
+}

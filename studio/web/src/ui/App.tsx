@@ -1,0 +1,81 @@
+// The studio: the gallery or a page, in light or dark, with what it has to say in the corner.
+import "@xyflow/react/dist/style.css";
+import "../studio.css";
+import { useEffect, useRef } from "react";
+import type { Studio } from "../state/studio";
+import { StudioContext, useActions, useStudio } from "./context";
+import { Editor } from "./Editor";
+import { Gallery } from "./Gallery";
+import { Icon } from "./Icon";
+import { isDark } from "./TopBar";
+
+export function App({ studio }: { studio: Studio }) {
+  return (
+    <StudioContext.Provider value={studio}>
+      <Frame />
+    </StudioContext.Provider>
+  );
+}
+
+function Frame() {
+  const theme = useStudio((state) => state.theme);
+  const route = useStudio((state) => state.route);
+  const connection = useStudio((state) => state.connection);
+  const embedded = useStudio((state) => state.embedded);
+  const root = useRef<HTMLDivElement>(null);
+  useTheme(theme);
+  return (
+    <div ref={root} className={`studio ${isDark(theme) ? "dark" : ""}`} tabIndex={embedded ? -1 : undefined}>
+      {connection === "expired" ? (
+        <Expired />
+      ) : route.view === "page" || embedded ? (
+        <Editor root={root} />
+      ) : (
+        <Gallery />
+      )}
+      <Notices />
+    </div>
+  );
+}
+
+function Expired() {
+  return (
+    <main className="expired" role="alert">
+      <h1>This link has expired</h1>
+      <p>Open the link that the terminal shows.</p>
+    </main>
+  );
+}
+
+/** The choice of colours is remembered on this machine. */
+function useTheme(theme: "light" | "dark" | "system"): void {
+  useEffect(() => {
+    try {
+      if (theme !== "system") localStorage.setItem("poolgrad-theme", theme);
+    } catch {
+      // Without storage the choice lasts as long as the tab.
+    }
+  }, [theme]);
+}
+
+function Notices() {
+  const studio = useActions();
+  const notices = useStudio((state) => state.notices);
+  return (
+    <div className="notices" aria-live="polite" role="status">
+      {notices.map(({ id, kind, text, action }) => (
+        <div key={id} className={`notice ${kind}`} data-testid={`notice-${kind}`}>
+          <div>{text}</div>
+          {action && (
+            <button type="button" className="button small" onClick={action.run}>
+              {action.label}
+            </button>
+          )}
+          <button type="button" className="button small square" aria-label="Dismiss" onClick={() => studio.dismiss(id)}>
+            <Icon name="close" size={12} />
+          </button>
+        </div>
+      ))}
+    </div>
+  );
+}

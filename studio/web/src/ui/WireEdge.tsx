@@ -1,0 +1,36 @@
+// A wire with the shape and dtype that flows through it, known before anything runs.
+import { BaseEdge, type Edge, EdgeLabelRenderer, type EdgeProps, getBezierPath, useStore } from "@xyflow/react";
+import { memo } from "react";
+import { shapeText } from "../draw/number";
+import { useStudio } from "./context";
+
+export type WireEdgeType = Edge<Record<string, never>, "wire">;
+
+/** Below this zoom a label could not be read. */
+const READABLE = 0.55;
+
+export const WireEdge = memo(function WireEdge(props: EdgeProps<WireEdgeType>) {
+  const { id, source, sourceHandleId, sourceX, sourceY, sourcePosition, targetX, targetY, targetPosition } = props;
+  const spec = useStudio((state) => state.inference.outputs[`${source}.${sourceHandleId}`]);
+  const readable = useStore((state) => state.transform[2] >= READABLE);
+  const [path, x, y] = getBezierPath({ sourceX, sourceY, sourcePosition, targetX, targetY, targetPosition });
+  const integer = spec?.dtype?.includes("int") ?? false;
+  const roomy = Math.abs(targetX - sourceX) > 60;
+  return (
+    <g className={integer ? "wire-int" : ""}>
+      <BaseEdge
+        id={id}
+        path={path}
+        interactionWidth={16}
+        {...(props.markerEnd ? { markerEnd: props.markerEnd } : {})}
+      />
+      {readable && roomy && spec && (
+        <EdgeLabelRenderer>
+          <div className="wire-label" style={{ transform: `translate(-50%, -50%) translate(${x}px, ${y}px)` }}>
+            {shapeText(spec.shape)} {spec.dtype ?? "?"}
+          </div>
+        </EdgeLabelRenderer>
+      )}
+    </g>
+  );
+});

@@ -1,0 +1,3 @@
+export function WindowView() {
+  return null;
+}
