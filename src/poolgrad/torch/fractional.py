@@ -16,7 +16,6 @@ from torch import Tensor
 
 from ..backends.torch import geometry
 from ..backends.torch.geometry import Encoded
-from ..sequences import counted_axes
 from .arguments import Size, expect_input, per_axis, refuse
 
 
@@ -107,7 +106,7 @@ def _counts(
     ratios: list[Any] = list(output_ratio) if isinstance(output_ratio, (list, tuple)) else [output_ratio] * len(sizes)
     if len(ratios) != len(sizes):
         refuse(name, "output_ratio", output_ratio, f"expected one number or {len(sizes)}, one per spatial axis")
-    counts = [int(n * ratio) for n, ratio in zip(sizes, ratios, strict=True)]
+    counts: list[int] = [torch.sym_int(n * ratio) for n, ratio in zip(sizes, ratios, strict=True)]  # type: ignore[no-untyped-call]
     if any(not 0 < ratio <= 1 for ratio in ratios) or min(counts) < 1:
         refuse(name, "output_ratio", output_ratio, f"expected numbers between 0 and 1 that leave something of {sizes}")
     return counts
@@ -167,20 +166,10 @@ def _seeded(
 ) -> Encoded:
     if any(m > n for n, m in zip(sizes, counts, strict=True)):
         refuse(name, "output_size", counts, f"expected at most one window per element of {sizes}")
-    first, second = (int(seed), 0) if isinstance(seed, int) else tuple(seed)
-    edges = _sequences(tuple(map(int, sizes)), tuple(map(int, counts)), first, second, pseudo_random)
-    encoded = []
-    for axis, (n, cells) in enumerate(zip(sizes, edges, strict=True)):
-        stops = cells[1:] if window is None else tuple(start + window[axis] for start in cells[:-1])
-        stops = tuple(min(stop + int(overlapping), int(n)) for stop in stops)
-        encoded.append(geometry.listed_axis(n, cells[:-1], stops))
+    first, second = (seed, 0) if isinstance(seed, int) else seed
+    lengths = [0] * len(sizes) if window is None else window
+    encoded = [
+        geometry.drawn_axis(n, m, k, overlapping, pseudo_random, first, second)
+        for n, m, k in zip(sizes, counts, lengths, strict=True)
+    ]
     return geometry.joined(0, x.dim() - len(sizes), encoded)
-
-
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _sequences(
-    sizes: tuple[int, ...], counts: tuple[int, ...], seed: int, seed2: int, pseudo_random: bool
-) -> tuple[tuple[int, ...], ...]:
-    """The pooling sequences of the axes. A seed makes them a value, so a compiled graph may keep them."""
-    drawn_edges = counted_axes(sizes, counts, pseudo_random=pseudo_random, seed=seed, seed2=seed2)
-    return tuple(tuple(edges.tolist()) for edges in drawn_edges)

@@ -18,13 +18,15 @@ import numpy as np
 
 from ...checks import Int64Array
 from ...errors import InvalidArgument
-from ...windows import Pool, Windows, _build, adaptive
+from ...sequences import counted_axes
+from ...windows import Pool, Windows, _build, adaptive, fractional
 
 Encoded: TypeAlias = list[int]
 """A geometry, or a part of it. Some of the integers may be symbolic."""
 
 _HEAD: Final = 3
-_REGULAR, _ADAPTIVE, _LISTED = range(3)
+_REGULAR, _ADAPTIVE, _LISTED, _DRAWN = range(4)
+_LENGTHS: Final = {_REGULAR: 5, _ADAPTIVE: 0, _DRAWN: 5}
 _REAL, _PADDED, _CONSTANT, _EACH = range(4)
 
 REAL: Final[Encoded] = [_REAL]
@@ -53,9 +55,20 @@ def adaptive_axis(size: int, count: int) -> Encoded:
     return [size, count, _ADAPTIVE, *REAL]
 
 
-def listed_axis(size: int, starts: Sequence[int], stops: Sequence[int]) -> Encoded:
-    """Windows [start, stop) one by one."""
-    return [size, len(starts), _LISTED, 0, *starts, *stops, *REAL]
+def drawn_axis(
+    size: int, count: int, window: int, overlapping: bool, pseudo_random: bool, seed: int, seed2: int
+) -> Encoded:
+    """The cells of fractional pooling for these seeds, or with a `window` that many elements from where a cell begins.
+
+    The axes of one geometry are drawn one after the other from one generator, when the pooling is first run: a seed
+    makes them a value whatever the sizes turn out to be.
+    """
+    return [size, count, _DRAWN, window, int(overlapping), int(pseudo_random), _signed(seed), _signed(seed2), *REAL]
+
+
+def _signed(seed: int) -> int:
+    """The same 64 bits as a signed integer."""
+    return (seed + 2**63) % 2**64 - 2**63
 
 
 def joined(lead: int, axis: int, axes: Sequence[Encoded]) -> Encoded:
@@ -106,13 +119,13 @@ def axes_of(geometry: Sequence[int]) -> list[Axis]:
         for _ in range(geometry[2]):
             size, count, kind = geometry[at : at + 3]
             at += 3
-            length = 5 if kind == _REGULAR else 0 if kind == _ADAPTIVE else 1 + 2 * count
+            length = 1 + 2 * count if kind == _LISTED else _LENGTHS[kind]
             numbers, divisor = tuple(geometry[at : at + length]), geometry[at + length]
             at += length + 1
             length = 1 if divisor in (_PADDED, _CONSTANT) else count if divisor == _EACH else 0
             axes.append(Axis(size, count, kind, numbers, divisor, tuple(geometry[at : at + length])))
             at += length
-    except (IndexError, ValueError):
+    except (IndexError, KeyError, ValueError):
         at = -1
     if at != len(geometry):
         raise InvalidArgument("geometry is not a pooling", argument="geometry", given=list(geometry))
@@ -138,7 +151,8 @@ def shapes(geometry: Sequence[int], shape: Sequence[int], pooled: bool) -> tuple
 def pool_of(geometry: tuple[int, ...], shape: tuple[int, ...], axis: int) -> Pool:
     """The `Pool` over an array of this shape whose spatial axes begin at `axis`, wherever the geometry has them."""
     axes = axes_of(geometry)
-    all_windows = tuple(map(_windows, axes))
+    drawn = iter(_drawn([a for a in axes if a.kind == _DRAWN]))
+    all_windows = tuple(next(drawn) if a.kind == _DRAWN else _windows(a) for a in axes)
     pool = Pool(shape, axis, all_windows, math.prod(shape[: geometry[0]] if geometry[0] <= axis else ()))
     if all(a.divisor == _REAL for a in axes):
         return pool
@@ -149,10 +163,34 @@ def choice_dtype(geometry: Sequence[int]) -> str:
     """The dtype of the choice. Only windows of more than 256 elements make it depend on the sizes, which are then
     looked at: a traced graph holds for these sizes alone."""
     axes = axes_of(geometry)
-    if all(a.kind == _REGULAR for a in axes) and math.prod(a.numbers[4] or a.numbers[0] for a in axes) <= 256:
+    bounds = [_bound(a) for a in axes]
+    if all(bounds) and math.prod(bounds) <= 256:
         return "uint8"
     fixed = tuple(map(int, geometry))
     return str(pool_of(fixed, tuple(int(a.size) for a in axes), 0).choice_dtype)
+
+
+def _bound(axis: Axis) -> int:
+    """A number of elements that no window of this axis exceeds, whatever its size; 0 if there is none."""
+    if axis.kind == _REGULAR:
+        return axis.numbers[4] or axis.numbers[0]
+    return axis.numbers[0] if axis.kind == _DRAWN else 0
+
+
+def _drawn(axes: list[Axis]) -> list[Windows]:
+    if not axes:
+        return []
+    _, _, pseudo_random, seed, seed2 = axes[0].numbers
+    sizes, counts = [a.size for a in axes], [a.count for a in axes]
+    edges = counted_axes(sizes, counts, pseudo_random=bool(pseudo_random), seed=seed, seed2=seed2)
+    return [_cells(a, cells) for a, cells in zip(axes, edges, strict=True)]
+
+
+def _cells(axis: Axis, cells: Int64Array) -> Windows:
+    window, overlapping = axis.numbers[:2]
+    if window == 0:
+        return fractional(axis.size, cells, bool(overlapping))
+    return Windows(axis.size, axis.count, starts=cells[:-1], stops=np.minimum(cells[:-1] + window, axis.size))
 
 
 def _windows(axis: Axis) -> Windows:
