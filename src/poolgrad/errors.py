@@ -58,6 +58,14 @@ class MissingKernels(PoolgradError, ImportError):
     """The compiled kernels that this needs are not installed."""
 
 
+class Unfinished(PoolgradError, RuntimeError):
+    """Parts of a long computation failed; everything else is done. `given` lists what failed, and why."""
+
+
+class MissingLibrary(PoolgradError, ImportError):
+    """A library that is needed here is not installed; the message says what to install."""
+
+
 def named(operator: str, error: BaseException) -> BaseException:
     """The error as it should leave `operator`: with the operator's name, a bare `MemoryError` as `OutOfMemory`."""
     if isinstance(error, PoolgradError):

@@ -1,0 +1,366 @@
+"""What users call: pooling one Zarr array into another, and the coarser levels of an OME-Zarr image."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import zarr
+
+from .. import __version__, checks, parts, windows
+from ..backends import Numpy
+from ..backends.chunks import Job
+from ..errors import InvalidArgument, named
+from ..policy import Policy, resolve
+from ..windows import Pool, Windows
+from . import arrays, engine, ngff
+from .arrays import ZarrArray, ZarrGroup
+from .blocks import MARKERS, Work, block_shape
+from .engine import Engine, Watcher
+from .ngff import Level
+
+PerAxis: TypeAlias = int | Sequence[int]
+Namer: TypeAlias = Callable[[str], Watcher | None]
+
+
+def _maximum(on: Numpy, pool: Pool, rule: Policy, x: Any) -> Any:
+    return on.maximum(pool, x, rule.nan)
+
+
+def _minimum(on: Numpy, pool: Pool, rule: Policy, x: Any) -> Any:
+    flip = np.invert if x.dtype.kind in "iu" else np.negative
+    return flip(on.maximum(pool, flip(x), rule.nan))
+
+
+def _average(on: Numpy, pool: Pool, rule: Policy, x: Any) -> Any:
+    return on.mean(pool, x)
+
+
+OPS: Final = {"max": _maximum, "min": _minimum, "avg": _average}
+"""What the elements of a window can become."""
+
+
+def pool(
+    source: Any,
+    target: Any,
+    op: str = "max",
+    window: PerAxis = 2,
+    strides: PerAxis | None = None,
+    padding: str | PerAxis = "valid",
+    *,
+    nan: str | None = None,
+    chunks: PerAxis | None = None,
+    shards: PerAxis | None = None,
+    compression: str = "keep",
+    zarr_format: int | None = None,
+    cluster: str | None = None,
+    threads: int | None = None,
+    memory: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    retries: int = 3,
+    watch: Watcher | None = None,
+) -> ZarrArray:
+    """Pools a Zarr array into a new one, which is returned.
+
+    source, target  paths, addresses or stores; the source may be an OME-Zarr image, whose first level is meant
+    op              "max", "min" or "avg"
+    window, strides, padding   one integer for all axes, or one per axis; fewer than there are axes hold for the last
+                    ones. Padding may also be "valid", "same", or "ceil": a last window that hangs over the end is kept
+    chunks, shards, compression, zarr_format   of the target; the source's unless given
+    cluster         address of a `distributed` scheduler; otherwise `threads` of this process compute
+    memory          bytes this process may take (with a cluster: each worker)
+    resume          go on with a target that an interrupted run of the same call has left
+    """
+    try:
+        array = arrays.opened_array("source", source)
+        geometry = _geometry(array.shape, window, strides, padding)
+        shape = tuple(n if w is None else w.count for n, w in zip(array.shape, geometry, strict=True))
+        recipe = _recipe(array, op, geometry, nan)
+        layout = {"chunks": chunks, "shards": shards, "compression": compression, "zarr_format": zarr_format}
+        result = _target(array, target, None, shape, recipe, layout, resume, overwrite)
+        with _engine(cluster, threads, memory) as on:
+            _run(on, array, result, geometry, recipe, retries, watch)
+        return result
+    except Exception as error:
+        raise named("pool", error) from None
+
+
+def pyramid(
+    source: Any,
+    op: str = "max",
+    window: PerAxis = 2,
+    levels: int | None = None,
+    *,
+    output: Any = None,
+    axes: str | None = None,
+    scale: Sequence[float] | None = None,
+    unit: str | None = None,
+    nan: str | None = None,
+    chunks: PerAxis | None = None,
+    shards: PerAxis | None = None,
+    compression: str = "keep",
+    cluster: str | None = None,
+    threads: int | None = None,
+    memory: int | None = None,
+    resume: bool = False,
+    overwrite: bool = False,
+    retries: int = 3,
+    watch: Namer | None = None,
+) -> ZarrGroup:
+    """Adds `levels` coarser levels to an OME-Zarr image, each pooled from the one before; the group is returned.
+
+    The source is an OME-Zarr image, a group with one array in it, or an array. An array that is not in a group cannot
+    have levels beside it: then `output` says where the image is made, with a copy of the array as its first level.
+    Without `levels` there are as many as it takes until a level is one chunk. Where the window does not divide an axis,
+    the last window hangs over its end.
+
+    axes, scale, unit   of an image that has no metadata yet: "zyx", the size of an element per axis, "micrometer"
+    watch               gives, for the name of a level, what is told of its progress
+
+    Everything else is as in `pool`.
+    """
+    try:
+        group, path, image = _image(source, output, axes, scale, unit)
+        first = ngff.first_level(image, len(image["axes"]))
+        names = [axis["name"] for axis in image["axes"]]
+        layout = {"chunks": chunks, "shards": shards, "compression": compression, "zarr_format": None, "names": names}
+        with _engine(cluster, threads, memory) as on:
+            if path is not None:  # not in the image yet
+                _copy_first_level(on, arrays.opened_array("source", source), group, layout, resume, overwrite, retries,
+                                  watch and watch("0"))  # fmt: skip
+            made = _add_levels(on, group, first, op, window, levels, nan, layout, resume, overwrite, retries, watch)
+        details = {"method": f"poolgrad.volumes.pyramid {op}", "version": __version__, "window": _shown(window)}
+        arrays.name_dimensions(group[first.path], names)
+        ngff.write(group, image, made, op, details)
+        return group
+    except Exception as error:
+        raise named("pyramid", error) from None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# One array into another
+
+
+def _run(
+    on: Engine, source: ZarrArray, target: ZarrArray, geometry: tuple[Windows | None, ...], recipe: dict[str, Any],
+    retries: int, watch: Watcher | None,
+) -> None:  # fmt: skip
+    """Computes what is missing of the target, and says so in its attributes."""
+    if target.attrs["poolgrad"].get("complete"):
+        return
+    shape = block_shape(source, target.shape, arrays.unit(target), geometry, on.task_memory)
+    work = Work(source, target, geometry, _job(source, geometry, recipe), shape)
+    if target.size:
+        on.run(work, work.unfinished(), retries, watch)
+    arrays.remove_all(target, MARKERS)
+    target.attrs["poolgrad"] = {**recipe, "complete": True}
+
+
+def _job(source: ZarrArray, geometry: tuple[Windows | None, ...], recipe: dict[str, Any]) -> Job | None:
+    pooled = [w for w in geometry if w is not None]
+    if not pooled:
+        return None
+    first = next(axis for axis, w in enumerate(geometry) if w is not None)
+    whole = Pool(tuple(source.shape), first, tuple(pooled))
+    dtype = np.dtype(source.dtype)
+    kernel = partial(_in_native_order, OPS[recipe["op"]])
+    rule = Policy(nan=recipe["nan"])
+    return Job(kernel, rule, "i", "o", (dtype,), whole.shape, first, False, parts.sums_of(whole), recipe["op"])
+
+
+def _in_native_order(kernel: Any, on: Numpy, pool: Pool, rule: Policy, x: Any) -> Any:
+    return kernel(on, pool, rule, on.asarray(x))
+
+
+def _geometry(
+    shape: tuple[int, ...], window: PerAxis, strides: PerAxis | None, padding: str | PerAxis
+) -> tuple[Windows | None, ...]:
+    """The windows of every axis; None before the first and behind the last axis that is pooled."""
+    sizes = _per_axis("window", window, len(shape), 1)
+    steps = sizes if strides is None else _per_axis("strides", strides, len(shape), 1)
+    word = padding.lower() if isinstance(padding, str) else None
+    amounts = (0,) * len(shape) if isinstance(padding, str) else _per_axis("padding", padding, len(shape), 0)
+    if word not in (None, "valid", "same", "ceil"):
+        checks.refuse("padding", padding, "'valid', 'same', 'ceil' or integers")
+    found = []
+    for n, k, s, p in zip(shape, sizes, steps, amounts, strict=True):
+        if word == "same":
+            found.append(windows.regular(n, k, s, "SAME"))
+        else:
+            found.append(windows.explicit(n, k, s, p, p, ceil=word == "ceil"))
+    pooled = [axis for axis, (k, s) in enumerate(zip(sizes, steps, strict=True)) if (k, s) != (1, 1)]
+    inside = range(pooled[0], pooled[-1] + 1) if pooled else range(0)
+    return tuple(w if axis in inside else None for axis, w in enumerate(found))
+
+
+def _per_axis(name: str, value: PerAxis, rank: int, otherwise: int) -> tuple[int, ...]:
+    """One integer for all axes, or as many as there are for the last axes."""
+    if not isinstance(value, (list, tuple)):
+        return (checks.integer(name, value, at_least=otherwise),) * rank
+    values = checks.integers(name, value, at_least=otherwise)
+    if len(values) > rank:
+        checks.refuse(name, value, f"at most {rank} integers, one per axis")
+    return (otherwise,) * (rank - len(values)) + values
+
+
+def _recipe(source: ZarrArray, op: str, geometry: tuple[Windows | None, ...], nan: str | None) -> dict[str, Any]:
+    """What is computed, in the words that stand in the attributes of the target: a run goes on only with its own."""
+    checks.choice("op", op, tuple(OPS))
+    if np.dtype(source.dtype).kind not in "iuf" and source.dtype.name != "bfloat16":
+        checks.refuse_type("source", source.dtype, "an array of numbers")
+    axes = [None if w is None else [w.window, w.stride, w.before, w.count] for w in geometry]
+    return {"op": op, "windows": axes, "nan": resolve(nan=nan).nan, "from": list(source.shape)}
+
+
+def _target(
+    source: ZarrArray, store: Any, name: str | None, shape: tuple[int, ...], recipe: dict[str, Any],
+    layout: dict[str, Any], resume: bool, overwrite: bool,
+) -> ZarrArray:  # fmt: skip
+    """The array to write to: a new one, or the one that an interrupted run has left."""
+    there = None if overwrite else _existing(store, name)
+    if there is not None:
+        known = dict(there.attrs).get("poolgrad") if isinstance(there, zarr.Array) else None
+        if not resume:
+            problem = "exists already; resume goes on with it, overwrite replaces it"
+            raise InvalidArgument(f"target {_called(store, name)} {problem}", argument="target")
+        if known is None or {**known, "complete": None} != {**recipe, "complete": None}:
+            problem = f"was not begun by this call ({known or 'it has no record of one'}), so it cannot be resumed"
+            raise InvalidArgument(f"target {_called(store, name)} {problem}", argument="resume", given=known)
+        return there
+    if _location(source) == _location_of(store, name):
+        raise InvalidArgument("target is the source", argument="target", given=str(store))
+    rank = len(shape)
+    sizes = {key: layout[key] and _per_axis(key, layout[key], rank, 1) for key in ("chunks", "shards")}
+    return arrays.made_like(
+        source, store, name, shape, **sizes, compression=layout["compression"], zarr_format=layout["zarr_format"],
+        attributes={"poolgrad": {**recipe, "complete": False}}, overwrite=overwrite,
+        dimension_names=layout.get("names"),
+    )  # fmt: skip
+
+
+def _existing(store: Any, name: str | None) -> Any:
+    try:
+        return zarr.open(store, path=name, mode="r+")
+    except FileNotFoundError:
+        return None
+
+
+def _location(array: ZarrArray) -> str:
+    return str(array.store_path).rstrip("/")
+
+
+def _location_of(store: Any, name: str | None) -> str:
+    if isinstance(store, str | os.PathLike) and "://" not in str(store):
+        store = f"file://{os.path.abspath(store)}"
+    return _called(str(store).rstrip("/"), name)
+
+
+def _called(store: Any, name: str | None) -> str:
+    return f"{store}/{name}" if name else str(store)
+
+
+def _engine(address: str | None, threads: int | None, memory: int | None) -> AbstractContextManager[Engine]:
+    if threads is not None:
+        checks.integer("threads", threads, at_least=1)
+    return engine.local(threads, memory) if address is None else engine.cluster(address, memory)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Levels of an image
+
+
+def _image(
+    source: Any, output: Any, axes: str | None, scale: Sequence[float] | None, unit: str | None
+) -> tuple[ZarrGroup, str | None, dict[str, Any]]:
+    """The group that the levels go to, where its first level must be copied from (None: it is there), and the image."""
+    found = arrays.opened("source", source, mode="r" if output is not None else "r+")
+    if isinstance(found, zarr.Group) and output is None:
+        image = ngff.multiscales(found)
+        if image is None:
+            name = _only_array(source, found)
+            image = _new_image(found[name], name, axes, scale, unit)
+        return found, None, image
+    array = arrays.opened_array("source", source)
+    if output is None:
+        problem = f"{source} is an array, which cannot have levels beside it: say with output where to make the image"
+        raise InvalidArgument(problem, argument="output")
+    group = zarr.open_group(output, mode="a", zarr_format=array.metadata.zarr_format)
+    return group, "0", _new_image(array, "0", axes, scale, unit)
+
+
+def _only_array(source: Any, group: ZarrGroup) -> str:
+    names = sorted(name for name, _ in group.arrays())
+    if "0" in names or len(names) == 1:
+        return "0" if "0" in names else names[0]
+    problem = f"{source} has no multiscales metadata and the arrays {names}: which one is meant cannot be known"
+    raise InvalidArgument(problem, argument="source", given=names)
+
+
+def _new_image(
+    array: ZarrArray, path: str, axes: str | None, scale: Sequence[float] | None, unit: str | None
+) -> dict[str, Any]:
+    if scale is not None and len(scale) != array.ndim:
+        checks.refuse("scale", scale, f"{array.ndim} numbers, one per axis")
+    names = getattr(array.metadata, "dimension_names", None)
+    if axes is None and names and all(isinstance(name, str) and len(name) == 1 for name in names):
+        axes = "".join(names)
+    level = Level(path, tuple(map(float, scale or [1.0] * array.ndim)), (0.0,) * array.ndim)
+    return {
+        "axes": ngff.axes_of(axes, array.ndim, unit),
+        "datasets": [level.dataset()],
+        "name": array.basename or "image",
+    }
+
+
+def _copy_first_level(
+    on: Engine, array: ZarrArray, group: ZarrGroup, layout: dict[str, Any], resume: bool, overwrite: bool, retries: int,
+    watch: Watcher | None,
+) -> None:  # fmt: skip
+    geometry: tuple[Windows | None, ...] = (None,) * array.ndim
+    recipe = _recipe(array, "max", geometry, None)
+    target = _target(array, group.store_path.store, _inside(group, "0"), array.shape, recipe, layout, resume, overwrite)
+    _run(on, array, target, geometry, recipe, retries, watch)
+
+
+def _add_levels(
+    on: Engine, group: ZarrGroup, first: Level, op: str, window: PerAxis, levels: int | None, nan: str | None,
+    layout: dict[str, Any], resume: bool, overwrite: bool, retries: int, watch: Namer | None,
+) -> list[Level]:  # fmt: skip
+    made, current = [first], group[first.path]
+    sizes = _level_window(window, current)
+    while levels is None or len(made) <= levels:
+        if levels is None and all(n <= c for n, c in zip(current.shape, current.chunks, strict=True)):
+            break
+        steps = tuple(min(k, n) for k, n in zip(sizes, current.shape, strict=True))
+        if all(step == 1 for step in steps):
+            break
+        level = made[-1].coarser(str(len(made)), steps, steps)
+        geometry = _geometry(current.shape, steps, None, "ceil")
+        shape = tuple(n if w is None else w.count for n, w in zip(current.shape, geometry, strict=True))
+        recipe = _recipe(current, op, geometry, nan)
+        place = _inside(group, level.path)
+        target = _target(current, group.store_path.store, place, shape, recipe, layout, resume, overwrite)
+        _run(on, current, target, geometry, recipe, retries, watch and watch(level.path))
+        made.append(level)
+        current = target
+    return made
+
+
+def _level_window(window: PerAxis, array: ZarrArray) -> tuple[int, ...]:
+    """One integer holds for the last three axes: time and channels are not pooled."""
+    if not isinstance(window, (list, tuple)):
+        window = (window,) * min(3, array.ndim)
+    return _per_axis("window", window, array.ndim, 1)
+
+
+def _inside(group: ZarrGroup, name: str) -> str:
+    return f"{group.path}/{name}" if group.path else name
+
+
+def _shown(window: PerAxis) -> Any:
+    return list(window) if isinstance(window, (list, tuple)) else window
