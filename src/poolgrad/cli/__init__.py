@@ -13,6 +13,8 @@ from importlib import import_module, metadata
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
+from .. import __version__
+
 if TYPE_CHECKING:
     import typer
 
@@ -47,7 +49,7 @@ def application() -> typer.Typer:
 
     def version(wanted: bool) -> None:
         if wanted:
-            typer.echo(f"poolgrad {metadata.version('poolgrad')}")
+            typer.echo(f"poolgrad {__version__}")
             raise typer.Exit
 
     def callback(
@@ -62,7 +64,10 @@ def application() -> typer.Typer:
         if find_spec(f"{__name__}.{name}") is not None:
             import_module(f"{__name__}.{name}").register(app)
     for entry in metadata.entry_points(group=GROUP):
-        entry.load()(app)
+        try:
+            entry.load()(app)
+        except Exception as error:  # one broken package must not take all other commands away
+            sys.stderr.write(f"poolgrad: the commands of {entry.value} cannot be loaded: {error}\n")
     return app
 
 
