@@ -239,7 +239,7 @@ class Connection:
     async def run(self, ask: Message, payload: memoryview) -> Message:
         """A run of the page."""
         engine = ask.get("engine") or self.studio.engine
-        if engine not in ENGINES:
+        if not isinstance(engine, str) or engine not in ENGINES:
             raise Refused("bad_request", f"there is no engine {engine!r}")
         return await self._here().run(_names(ask, "fetch") or None, engine)
 

@@ -58,7 +58,18 @@ def loads(text: str | bytes) -> Message:
         raise BadFrame(f"not JSON: {error}") from None
     if not isinstance(message, dict):
         raise BadFrame("a message is a JSON object")
+    if _half_character(text):
+        try:
+            json.dumps(message, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            raise BadFrame("half a character is not text") from None
     return message
+
+
+def _half_character(text: str | bytes) -> bool:
+    """Whether there may be half of a surrogate pair, which no file can hold."""
+    escaped = b"\\ud" if isinstance(text, bytes) else "\\ud"
+    return escaped in text.lower()  # type: ignore[operator]
 
 
 def _refuse_constant(word: str) -> None:
@@ -71,9 +82,9 @@ def number(value: Any) -> float | int | str:
     >>> number(1.5), number(float("nan")), number(-math.inf)
     (1.5, 'nan', '-inf')
     """
-    if isinstance(value, int):
+    if type(value) is int:
         return value
-    value = float(value)
-    if math.isfinite(value):
-        return value
-    return "nan" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    plain = float(value)
+    if math.isfinite(plain):
+        return plain
+    return "nan" if math.isnan(plain) else "inf" if plain > 0 else "-inf"

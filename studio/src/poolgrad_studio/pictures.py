@@ -48,6 +48,6 @@ def colored(values: npt.NDArray[Any], name: str) -> npt.NDArray[np.uint8]:
     odd = np.isnan(at)
     at = np.where(odd, 0, at)
     channels = [np.interp(at, np.arange(len(anchors)), anchors[:, c]) for c in range(3)]
-    rgb = np.stack(channels, axis=-1).round().astype(np.uint8)
+    rgb: npt.NDArray[np.uint8] = np.stack(channels, axis=-1).round().astype(np.uint8)
     rgb[odd] = _NOTHING
     return rgb

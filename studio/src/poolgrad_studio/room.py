@@ -19,7 +19,6 @@ from poolgrad.graph import Page, PageError
 
 from . import document, frames, layout
 from .document import Change, Document
-from .folder import LARGEST_PAGE
 from .frames import Message
 from .problems import Refused
 from .storage import ChangedOnDisk, Opened, Step, Store, as_page
@@ -167,8 +166,8 @@ class Room:
         also = document.orphans(doc)
         doc = document.applied(doc, also)
         page = self._checked(doc)
-        who = {"client": member.client, "name": member.name, "color": member.color} if member else {"name": "disk"}
-        step = Step(self.version + 1, changes + also, edit, label=label, **who)
+        who = (member.client, member.name, member.color) if member else ("", "disk", "")
+        step = Step(self.version + 1, changes + also, edit, *who, label=label)
         self.store.append(step)
         self._page = page
         edits = self._opened.edits | ({edit: step.version} if edit else {})
@@ -502,11 +501,3 @@ class Room:
         task = self._tasks.pop(name, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
-
-
-def text_size(page: Page) -> int:
-    """How large the page's file is, which must stay within bounds."""
-    size = len(page.dumps())
-    if size > LARGEST_PAGE:
-        raise Refused("too_large", f"a page may have at most {LARGEST_PAGE >> 20} MB")
-    return size

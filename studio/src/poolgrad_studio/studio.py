@@ -14,10 +14,10 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
+import poolgrad
 from poolgrad.graph import PageError, palette
 from poolgrad.graph.engines import ENGINES
 
@@ -86,7 +86,7 @@ class Studio:
     def welcome(self) -> Message:
         """What every tab is told first."""
         return {
-            "version": version("poolgrad"), "folder": self.folder.name, "writable": True, "engines": sorted(ENGINES),
+            "version": poolgrad.__version__, "folder": self.folder.name, "writable": True, "engines": sorted(ENGINES),
             "limits": {"upload": LARGEST_UPLOAD, "page": LARGEST_PAGE, "table": MOST_ROWS, "blocks": MOST_BLOCKS},
             "catalog": palette(),
         }  # fmt: skip
@@ -300,6 +300,8 @@ class Studio:
 
     async def fits(self, room: Room, ask: Message) -> list[Message]:
         """What can be wired to an output or to a pin, for the menu at the end of a loose wire."""
+        if not isinstance(ask.get("key") or ask.get("pin"), str):
+            raise Refused("bad_request", "fits needs a key or a pin")
         return await asyncio.to_thread(_fitting, room, ask.get("key"), ask.get("pin"))
 
 

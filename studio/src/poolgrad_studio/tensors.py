@@ -8,8 +8,9 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +32,8 @@ LARGEST_CSV: Final = 5_000_000
 _CHUNK: Final = 2**20
 
 
-class View(NamedTuple):
+@dataclass(frozen=True)
+class View:
     """A plane through an array: which axes run down and across (-1: none), and where all others stand."""
 
     axes: tuple[int, int]

@@ -23,7 +23,7 @@ except ImportError as error:
 STATIC: Final = Path(__file__).resolve().parent / "static"
 
 
-class PageWidget(anywidget.AnyWidget):  # type: ignore[misc]
+class PageWidget(anywidget.AnyWidget):
     """A page that is edited in place. `widget.page` is the page as it is now."""
 
     _esm = STATIC / "widget.js"

@@ -222,16 +222,17 @@ class Pooling:
             return self._by_index(operator, box, fixed, arriving, whole)
         x, y = self._cut(self.x, box.inside, fixed), self._cut(self.y, box.windows, fixed)
         shape = (x if x is not None else self._ones(box.inside, rank)).shape
-        arrays = [self._role(i.name, x, y, arriving) for i in operator.inputs if not i.host]
+        arrays = [self._role(operator, i.name, x, y, arriving) for i in operator.inputs if not i.host]
         if not exact and self.dtype.kind in "iu":
             arrays = [array.astype(np.float64) for array in arrays]
         kernel = self._plan(operator).kernel
         return np.asarray(kernel(backends.of(*arrays), self._pool(box, shape), self.policy, *arrays))
 
-    def _role(self, name: str, x: Array | None, y: Array | None, arriving: Array) -> Array:
-        found = arriving if name in GRADIENTS else y if name == "orig_output" else x if name in INPUTS else None
-        if found is None and name in INPUTS:
-            return arriving  # the second derivative of an average is the average itself
+    @staticmethod
+    def _role(operator: Operator, name: str, x: Array | None, y: Array | None, arriving: Array) -> Array:
+        """The array for an input. The second derivative of an average is the average of what arrives."""
+        arrives = name in GRADIENTS or _order(operator) == 0
+        found = arriving if arrives else y if name == "orig_output" else x
         if found is None:
             raise Refused("no_result", f"the block has no {name}: run it first")
         return found

@@ -49,8 +49,8 @@ class Desk:
         self._page: Page | None = None
         self._results: dict[str, Array] = {}
         self._cancel = threading.Event()
-        self._running: threading.Thread | None = None
-        self._summaries: queue.SimpleQueue[tuple[int, str, Array]] = queue.SimpleQueue()
+        self._engine = ""
+        self._summaries: queue.SimpleQueue[tuple[int, str, Array] | Message] = queue.SimpleQueue()
         self._progress: dict[str, Message] = {}
         self._questions = ThreadPoolExecutor(2, thread_name_prefix="question")
         threading.Thread(target=self._summarise, daemon=True).start()
@@ -72,8 +72,7 @@ class Desk:
     def _take(self, message: Message, ticket: int) -> None:
         if message["type"] == "run":
             self._cancel.clear()
-            self._running = threading.Thread(target=self._run, args=(message,), daemon=True)
-            self._running.start()
+            threading.Thread(target=self._run, args=(message,), daemon=True).start()
         elif message["type"] == "cancel":
             self._cancel.set()
         elif message["type"] == "clear":
@@ -102,11 +101,9 @@ class Desk:
             traceback.print_exc()
             state, message = "failed", f"{type(error).__name__}: {error}"
         self._flush(run)
-        self._summaries.put((run, "", np.empty(0)))
-        self._finished = {
-            "type": "finished", "run": run, "state": state, "message": message,
-            "seconds": time.monotonic() - started, "fresh": sorted(self._results),
-        }  # fmt: skip
+        seconds = time.monotonic() - started
+        over = {"type": "finished", "run": run, "state": state, "message": message, "seconds": seconds}
+        self._summaries.put(over | {"fresh": sorted(self._results)})
 
     def _evaluate(self, ask: Message, run: int) -> tuple[str, str | None]:
         page = Page.loads(ask["text"], folder=Path(ask["folder"]))
@@ -158,11 +155,12 @@ class Desk:
     def _summarise(self) -> None:
         """Sends a small picture of every result, and the word that a run is over behind the last of them."""
         while True:
-            run, key, array = self._summaries.get()
-            if not key:
-                self._running = None
-                self._send(self._finished)
-            elif array.size <= LARGE:
+            waiting = self._summaries.get()
+            if isinstance(waiting, dict):
+                self._send(waiting)
+                continue
+            run, key, array = waiting
+            if array.size <= LARGE:
                 self._picture(run, key, array, with_statistics=True)
             else:
                 self._picture(run, key, array, with_statistics=False)

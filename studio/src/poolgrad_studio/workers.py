@@ -46,6 +46,10 @@ class Worker:
         """From now on events are passed on, and the end of the process is told."""
         self._reader = asyncio.create_task(self._read(on_event, on_end))
 
+    def lives(self) -> bool:
+        """Whether the process is still there."""
+        return self._process.returncode is None
+
     def send(self, message: Message) -> None:
         """Sends what is not answered."""
         self._write(message, 0)
@@ -117,6 +121,8 @@ class Workers:
         assert self._spare is not None
         spare, self._spare = self._spare, None
         worker = await spare
+        if not worker.lives():
+            worker = await Worker.start(self._max_memory)
         self.warm_up()
         return worker
 
