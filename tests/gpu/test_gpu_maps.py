@@ -1,0 +1,263 @@
+"""The GPU kernels against the definition, over every kind of window, dtype and layout."""
+
+import math
+import os
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import reference as ref
+
+from poolgrad.gpu import Gpu
+from poolgrad.windows import Pool, adaptive, explicit, fractional, regular
+
+GPU = Gpu()
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+INTS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
+CASES = int(os.environ.get("POOLGRAD_GPU_CASES", "60"))
+
+
+def draw_axis(rng):
+    """An axis: the windows of the library, and the same as the reference's lists."""
+    n = rng.randint(1, 9)
+    kind = rng.choice(
+        ["valid", "same", "explicit", "dilated", "fractional", "overlapping", "adaptive", "idle", "apart"]
+    )
+    if kind == "idle":
+        return regular(n, 1, 1), ref.regular(n, 1, 1)
+    if kind == "adaptive":
+        m = rng.randint(1, n + 2)
+        return adaptive(n, m), ref.adaptive(n, m)
+    if kind in ("fractional", "overlapping"):
+        edges = [0, *sorted(rng.sample(range(1, n), rng.randint(0, n - 1))), n]
+        return fractional(n, edges, kind == "overlapping"), ref.fractional(n, edges, kind == "overlapping")
+    k, s = rng.randint(1, min(n, 4)), rng.randint(1, 4)
+    if kind == "apart":
+        k = s = min(n, rng.choice([2, 2, 3]))
+    if kind == "same":
+        return regular(n, k, s, "SAME"), ref.regular(n, k, s, "SAME")
+    if kind == "explicit":
+        before, after = rng.randint(0, k - 1), rng.randint(0, k - 1)
+        try:
+            return explicit(n, k, s, before, after), ref.regular(n, k, s, "EXPLICIT", 1, before, after)
+        except (ValueError, ref.Refused):
+            return draw_axis(rng)
+    if kind == "dilated":
+        d = rng.randint(1, 3)
+        try:
+            return regular(n, k, s, "SAME", d), ref.regular(n, k, s, "SAME", d)
+        except (ValueError, ref.Refused):
+            return draw_axis(rng)
+    return regular(n, k, s), ref.regular(n, k, s)
+
+
+def draw_pool(rng):
+    rank = rng.randint(1, 3)
+    axes = [draw_axis(rng) for _ in range(rank)]
+    sizes = [w.size for w, _ in axes]
+    layout = rng.choice(["NC", "N", "C", ""])
+    if rng.random() < 0.5:
+        shape, first = [2, 3, *sizes][("N" not in layout) :], 2 - ("N" not in layout)
+    else:
+        shape, first = [2, *sizes, rng.choice([1, 2, 5, 16])], 1
+    pool = Pool(tuple(shape), first, tuple(w for w, _ in axes), shape[0] if first else 1)
+    return pool, [w for _, w in axes], list(range(first, first + rank))
+
+
+def draw_array(rng, shape, dtype, device, special=True):
+    """Few different values, so that there are ties; and the numbers that make trouble."""
+    seed = np.random.default_rng(rng.getrandbits(32))
+    if dtype.is_floating_point:
+        x = seed.integers(-3, 4, shape).astype(np.float64)
+        if special and rng.random() < 0.5 and x.size:
+            for value in (np.nan, -np.inf, np.inf):
+                x[seed.random(shape) < 0.15] = value
+        return torch.from_numpy(x).to(device, dtype)
+    low, high = (-3, 4) if dtype.is_signed else (0, 7)
+    x = torch.from_numpy(seed.integers(low, high, shape))
+    if dtype.itemsize == 8 and rng.random() < 0.5:
+        x = x * (2**61)
+    return x.to(dtype).to(device)
+
+
+def as_numpy(t):
+    t = t.detach().cpu()
+    if t.dtype == torch.bfloat16:
+        return t.float().numpy()
+    return t.numpy()
+
+
+def exactly(t):
+    """A tensor for the reference: fractions where sums must be exact."""
+    return ref.exact(as_numpy(t))
+
+
+def code_of(won, pool, windows, axes):
+    """The reference's winners as choice codes."""
+    out = np.full(pool.out_shape, -1, np.int64)
+    view = ref.front(out, axes)
+    for o, members in ref.cells(windows):
+        mask = won[o]
+        local = np.zeros(len(members[0]), np.int64)
+        for a, w in enumerate(pool.windows):
+            local = local * pool.extents[a] + (np.array(members[a]) - w.origin[o[a]]) // w.dilation
+        chosen = np.argmax(mask, axis=0)
+        view[o] = np.where(mask.any(axis=0), local[chosen], -1)
+    return out
+
+
+def same(got, want):
+    np.testing.assert_array_equal(as_numpy(got).astype(np.float64), np.asarray(want, np.float64))
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_winners(seed, device):
+    rng = random.Random(seed)
+    pool, windows, axes = draw_pool(rng)
+    dtype = rng.choice(FLOATS + INTS)
+    nan = rng.choice(["propagate", "ignore"])
+    x = draw_array(rng, pool.shape, dtype, device)
+    won = ref.choose(as_numpy(x), windows, axes, "first", nan)
+    codes = code_of(won, pool, windows, axes)
+    y, choice = GPU.maximum_and_choice(pool, x, nan)
+    assert choice.dtype == getattr(torch, pool.choice_dtype.name)
+    np.testing.assert_array_equal(as_numpy(choice).astype(np.int64), codes)
+    same(y, ref.take(as_numpy(x), won, windows, axes))
+    same(GPU.maximum(pool, x, nan), as_numpy(y))
+    np.testing.assert_array_equal(as_numpy(GPU.choose(pool, x, nan)), as_numpy(choice))
+    assert GPU.choice_fault(pool, choice) is None
+    v = draw_array(rng, pool.shape, dtype, device)
+    same(GPU.take(pool, v, choice), ref.take(as_numpy(v), won, windows, axes))
+    same(GPU.max_take(pool, x, v, "first", nan), ref.take(as_numpy(v), won, windows, axes))
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_gradients_of_winners(seed, device):
+    rng = random.Random(1000 + seed)
+    pool, windows, axes = draw_pool(rng)
+    dtype = rng.choice(FLOATS + INTS)
+    nan = rng.choice(["propagate", "ignore"])
+    x = draw_array(rng, pool.shape, dtype, device)
+    g = draw_array(rng, pool.out_shape, dtype, device, special=False)
+    sizes = [pool.shape[a] for a in axes]
+    equal = draw_array(rng, pool.out_shape, dtype, device) if rng.random() < 0.4 else None
+    won = ref.choose(as_numpy(x), windows, axes, "first", nan, None if equal is None else as_numpy(equal))
+    want = ref.put(exactly(g), won, windows, axes, sizes)
+    finite = as_numpy(GPU.max_put(pool, x, g, "first", nan, equal_to=equal))
+    np.testing.assert_array_equal(finite, ref.narrow(want, finite.dtype))
+    if equal is None:
+        choice = GPU.choose(pool, x, nan)
+        np.testing.assert_array_equal(as_numpy(GPU.put(pool, g, choice)), finite)
+    v = draw_array(rng, pool.shape, dtype, device)
+    same(GPU.max_take(pool, x, v, "first", nan, equal_to=equal), ref.take(as_numpy(v), won, windows, axes))
+
+
+@pytest.mark.parametrize("seed", range(CASES))
+def test_averages(seed, device):
+    rng = random.Random(2000 + seed)
+    pool, windows, axes = draw_pool(rng)
+    dtype = rng.choice(FLOATS + INTS)
+    x = draw_array(rng, pool.shape, dtype, device, special=False)
+    g = draw_array(rng, pool.out_shape, dtype, device, special=False)
+    y, gx = as_numpy(GPU.mean(pool, x)), as_numpy(GPU.spread(pool, g))
+    want_y = ref.mean(exactly(x), windows, axes)
+    want_gx = ref.spread(exactly(g), windows, axes, [pool.shape[a] for a in axes])
+    close(y, want_y, dtype)
+    close(gx, want_gx, dtype)
+
+
+@pytest.mark.parametrize("seed", range(CASES // 3))
+def test_divisors(seed, device):
+    rng = random.Random(3000 + seed)
+    pool, windows, axes = draw_pool(rng)
+    dtype = rng.choice(FLOATS + INTS)
+    divisors = [[rng.choice([1, 2, 3, -2, 5]) for _ in range(w.count)] for w in pool.windows]
+    pool = pool.divided_by(divisors)
+    x = draw_array(rng, pool.shape, dtype, device, special=False)
+    g = draw_array(rng, pool.out_shape, dtype, device, special=False)
+    scale = np.ones([1] * len(pool.shape), object)
+    length = np.ones([1] * len(pool.shape), object)
+    for a, (d, w) in enumerate(zip(divisors, pool.windows, strict=True)):
+        place = [1] * len(pool.shape)
+        place[axes[a]] = -1
+        scale = scale * np.array(d, object).reshape(place)
+        length = length * np.array([int(n) for n in w.length], object).reshape(place)
+    ratio = ref.exact(np.ones(1))[0] * length / scale if length.size else length
+    close(as_numpy(GPU.mean(pool, x)), ref.mean(exactly(x), windows, axes) * ratio, dtype)
+    shares = ref.spread(exactly(g) * ratio, windows, axes, [pool.shape[a] for a in axes])
+    close(as_numpy(GPU.spread(pool, g)), shares, dtype)
+
+
+def close(got, want, dtype):
+    """Exact for integers; for floats the exact value rounded once, or its neighbour."""
+    if not dtype.is_floating_point:
+        np.testing.assert_array_equal(got, ref.narrow(want, got.dtype))
+        return
+    want = np.asarray(want, np.float64)
+    step = torch.finfo(dtype).eps
+    assert np.all(np.abs(got.astype(np.float64) - want) <= step * np.abs(want)), (got, want)
+
+
+@pytest.mark.parametrize("ties", ["all", "split"])
+@pytest.mark.parametrize("seed", range(CASES // 3))
+def test_ties(seed, ties, device):
+    rng = random.Random(4000 + seed)
+    pool, windows, axes = draw_pool(rng)
+    dtype = rng.choice(FLOATS + INTS)
+    nan = rng.choice(["propagate", "ignore"])
+    x = draw_array(rng, pool.shape, dtype, device)
+    g = draw_array(rng, pool.out_shape, dtype, device, special=False)
+    v = draw_array(rng, pool.shape, dtype, device, special=False)
+    won = ref.choose(as_numpy(x), windows, axes, ties, nan)
+    want = ref.put(exactly(g), won, windows, axes, [pool.shape[a] for a in axes], ties)
+    tolerant(as_numpy(GPU.max_put(pool, x, g, ties, nan)), want, dtype)
+    tolerant(as_numpy(GPU.max_take(pool, x, v, ties, nan)), ref.take(exactly(v), won, windows, axes, ties), dtype)
+
+
+def tolerant(got, want, dtype):
+    if not dtype.is_floating_point:
+        np.testing.assert_array_equal(got, ref.narrow(want, got.dtype))
+        return
+    np.testing.assert_allclose(
+        got.astype(np.float64), np.asarray(want, np.float64), rtol=8 * torch.finfo(dtype).eps, atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("scope", ["spatial", "image", "batch"])
+@pytest.mark.parametrize("seed", range(CASES // 6))
+def test_indices(seed, scope, device):
+    rng = random.Random(5000 + seed)
+    pool, windows, axes = draw_pool(rng)
+    x = draw_array(rng, pool.shape, torch.float32, device, special=False)
+    y, choice = GPU.maximum_and_choice(pool, x, "propagate")
+    index = GPU.choice_to_index(pool, choice, np.dtype(np.int64), scope)
+    assert GPU.index_fault(pool, index, scope) is None
+    same(GPU.index_take(pool, x, index, scope), as_numpy(y))
+    g = draw_array(rng, pool.out_shape, torch.float32, device, special=False)
+    same(GPU.index_put(pool, g, index, scope), as_numpy(GPU.put(pool, g, choice)))
+    if index.numel():
+        wrong = index.clone()
+        wrong.view(-1)[-1] = math.prod(pool.shape)
+        position, value = GPU.index_fault(pool, wrong, scope)
+        assert value == math.prod(pool.shape)
+        assert position == tuple(n - 1 for n in pool.out_shape)
+
+
+def test_a_code_outside_its_window_is_found(device):
+    pool = Pool((1, 5), 1, (regular(5, 3, 2, "SAME"),), 1)
+    codes = torch.tensor([[1, 0, 2]], dtype=torch.uint8, device=device)
+    assert GPU.choice_fault(pool, codes) == ((0, 2), 2)
+
+
+def test_assign_takes_the_last_window(device):
+    pool = Pool((1, 4), 1, (regular(4, 2, 1),), 1)
+    x = torch.tensor([[0.0, 9.0, 8.0, 1.0]], device=device)
+    choice = GPU.choose(pool, x, "propagate")
+    g = torch.tensor([[1.0, 2.0, 3.0]], device=device)
+    assert GPU.put(pool, g, choice, assign=True).tolist() == [[0.0, 2.0, 3.0, 0.0]]
+    assert GPU.put(pool, g, choice).tolist() == [[0.0, 3.0, 3.0, 0.0]]
