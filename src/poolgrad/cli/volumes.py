@@ -129,8 +129,8 @@ def pool(
     with _Bars() as bars:
         result = volumes.pool(
             source, target, op, window, strides, padding, nan=nan, chunks=chunks, shards=shards,
-            compression=compression, zarr_format=zarr_format, cluster=cluster, threads=threads, memory=memory, resume=resume,
-            overwrite=overwrite, retries=retries, watch=bars.bar(target),
+            compression=compression, zarr_format=zarr_format, cluster=cluster, threads=threads, memory=memory,
+            resume=resume, overwrite=overwrite, retries=retries, watch=bars.bar(target),
         )  # fmt: skip
     console.print(f"{target}: {_described(result)}", highlight=False)
 

@@ -334,7 +334,8 @@ def _add_levels(
     made, current = [first], group[first.path]
     sizes = _level_window(window, current)
     while levels is None or len(made) <= levels:
-        if levels is None and all(n <= c for n, c in zip(current.shape, current.chunks, strict=True)):
+        pooled = [axis for axis, k in enumerate(sizes) if k > 1]
+        if levels is None and all(current.shape[axis] <= current.chunks[axis] for axis in pooled):
             break
         steps = tuple(min(k, n) for k, n in zip(sizes, current.shape, strict=True))
         if all(step == 1 for step in steps):
