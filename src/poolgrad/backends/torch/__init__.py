@@ -38,9 +38,9 @@ class Torch:
         except (TypeError, ValueError, RuntimeError) as error:
             raise InvalidType(f"expected an array of numbers ({error})") from None
 
-    def host(self, value: Tensor) -> Any:
-        """The value as a NumPy array."""
-        return value.detach().cpu().numpy()
+    def host(self, value: Any) -> Any:
+        """A tensor as a NumPy array; anything else of PyTorch, such as a shape, as it is."""
+        return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Tensor:
         """A new tensor with undefined contents."""

@@ -15,7 +15,8 @@ or dependent on the number of threads.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -94,8 +95,19 @@ def _differentiate(op: Any, function: Any) -> None:
 
 def _below(op: Any, keyset: Any, args: Sequence[Any]) -> Any:
     """The operator without its derivative."""
-    with torch._C._AutoDispatchBelowAutograd():
+    with _without_derivative():
         return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+
+
+@contextmanager
+def _without_derivative() -> Iterator[None]:
+    """Below autograd on this level of nested transforms. The levels around it still record, in both modes."""
+    with torch._C._AutoDispatchBelowAutograd():
+        if torch._C._are_functorch_transforms_active():
+            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+                yield
+        else:
+            yield
 
 
 def _linear(op: Any, transpose: Any) -> None:
@@ -283,7 +295,7 @@ class _Maximum(_SingleLevelFunction):
     def forward(ctx: Any, keyset: Any, x: Tensor, geometry: Geometry, ties: str, nan: str) -> Tensor:
         ctx.geometry, ctx.ties, ctx.nan = geometry, ties, nan
         if ties == "first":
-            with torch._C._AutoDispatchBelowAutograd():
+            with _without_derivative():
                 y, kept = maximum_and_choice(x, geometry, nan)
         else:
             y, kept = _below(maximum, keyset, (x, geometry, ties, nan)), x

@@ -1,0 +1,46 @@
+"""Where the tests of poolgrad.torch run: on the CPU, and on a GPU if there is one.
+
+They also run without the rest of the suite's settings (`make test-gpu`), so the `full` marker is known here too.
+"""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
+
+
+def _cpu_kernels():
+    from poolgrad.cpu import _kernels
+
+    return _kernels.__name__.endswith("_kernels")
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "full: long or memory-hungry; run by `make test-full`, left out otherwise")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--full", default=False) or "full" in config.getoption("-m", default=""):
+        return
+    left_out = [item for item in items if "full" in item.keywords]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if "full" not in item.keywords]
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    """A device that has kernels. Without the compiled module the CPU has none."""
+    if request.param == "cpu" and not _cpu_kernels():
+        pytest.skip("the compiled CPU kernels are not installed")
+    return torch.device(request.param)
+
+
+@pytest.fixture(autouse=True)
+def repeatable():
+    """The same random numbers in every run, and PyTorch's settings as they were."""
+    torch.manual_seed(0)
+    before = torch.are_deterministic_algorithms_enabled()
+    yield
+    torch.use_deterministic_algorithms(before)
