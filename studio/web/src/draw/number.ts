@@ -1,4 +1,4 @@
-// Numbers as people read them: short in cells and on blocks, exact in tables.
+// Numbers as people read them: short in cells and on blocks. Exact texts come from the server.
 
 /** At most about `digits` significant digits, without trailing zeros: 3, 0.25, 1.2e-7, NaN, ∞. */
 export function brief(value: number, digits = 4): string {
@@ -7,29 +7,14 @@ export function brief(value: number, digits = 4): string {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (Number.isInteger(value) && size < 1e6) return minus(String(value));
-  if (size >= 1e6 || size < 1e-4) return minus(value.toExponential(Math.max(0, digits - 2)).replace(/\.?0+e\+?/, "e"));
+  if (size >= 1e6 || size < 1e-4)
+    return minus(
+      value
+        .toExponential(Math.max(0, digits - 2))
+        .replace(/\.?0*e/, "e")
+        .replace("e+", "e"),
+    );
   return minus(String(Number(value.toPrecision(digits))));
-}
-
-/** As the original's result lists show it: floats always with a point (3.0), integers without. */
-export function listed(value: number, dtype: string): string {
-  if (Number.isNaN(value)) return "nan";
-  if (!Number.isFinite(value)) return value > 0 ? "inf" : "-inf";
-  if (!dtype.includes("float")) return String(value);
-  const text = dtype === "float64" ? String(value) : shortest(value, dtype);
-  return /^-?\d+$/.test(text) ? `${text}.0` : text;
-}
-
-const PRECISION: Record<string, number> = { float16: 5, bfloat16: 4, float32: 9 };
-
-/** The shortest decimal that reads back as the same float32 (float16, bfloat16: five and four digits tell all apart). */
-function shortest(value: number, dtype: string): string {
-  const most = PRECISION[dtype] ?? 9;
-  for (let digits = 1; digits < most; digits++) {
-    const candidate = Number(value.toPrecision(digits));
-    if (Math.fround(candidate) === Math.fround(value)) return String(candidate);
-  }
-  return String(Number(value.toPrecision(most)));
 }
 
 function minus(text: string): string {

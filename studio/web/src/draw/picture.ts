@@ -84,13 +84,13 @@ export function pageSvg({ doc, palette, specs, pictures, dark }: Source): string
   ].join("\n");
 }
 
-export function escape(text: string): string {
+export function escaped(text: string): string {
   return text.replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
 }
 
 function noteSvg(note: Doc["note"][string], look: Look): string {
   const [[x, y], [w, h]] = [note.at, note.size];
-  const text = escape(note.text);
+  const text = escaped(note.text);
   if (note.blocks) {
     return `<rect x="${x}" y="${y}" width="${w}" height="${h}" rx="12" fill="none" stroke="${look.line}" stroke-dasharray="5 4"/><text x="${x + 4}" y="${y - 8}" fill="${look.soft}" font-weight="600">${text}</text>`;
   }
@@ -109,7 +109,7 @@ function wiresSvg(doc: Doc, palette: Palette, specs: Specs, look: Look): string[
     const label = spec ? `${shapeText(spec.shape)} ${spec.dtype ?? "?"}` : "";
     const [mx, my] = [(x1 + x2) / 2, (y1 + y2) / 2];
     const plate = `<rect x="${mx - label.length * 3.3 - 4}" y="${my - 9}" width="${label.length * 6.6 + 8}" height="17" rx="5" fill="${look.ground}" opacity=".9"/>`;
-    return `<path d="M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}" fill="none" stroke="${look.wire}" stroke-width="2"/>${label ? `${plate}<text x="${mx}" y="${my + 3.5}" text-anchor="middle" fill="${look.soft}" font-family="${MONO}" font-size="10.5">${escape(label)}</text>` : ""}`;
+    return `<path d="M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}" fill="none" stroke="${look.wire}" stroke-width="2"/>${label ? `${plate}<text x="${mx}" y="${my + 3.5}" text-anchor="middle" fill="${look.soft}" font-family="${MONO}" font-size="10.5">${escaped(label)}</text>` : ""}`;
   });
 }
 
@@ -126,10 +126,10 @@ function blockSvg(
   const parts = [
     `<rect x="${x}" y="${y}" width="${BLOCK_WIDTH}" height="${height}" rx="9" fill="${look.surface}" stroke="${look.line}"/>`,
     `<path d="M${x} ${y + 9}a9 9 0 0 1 9 -9h${BLOCK_WIDTH - 18}a9 9 0 0 1 9 9v-6a9 9 0 0 0 -9 -3h${18 - BLOCK_WIDTH}a9 9 0 0 0 -9 3z" fill="${FAMILIES[family(type.type, type.group)]}"/>`,
-    `<text x="${x + 11}" y="${y + 22}" fill="${look.ink}" font-size="13" font-weight="650">${escape(clip(name, 28))}</text>`,
+    `<text x="${x + 11}" y="${y + 22}" fill="${look.ink}" font-size="13" font-weight="650">${escaped(clip(name, 28))}</text>`,
     name === type.type
       ? ""
-      : `<text x="${x + 11}" y="${y + 36}" fill="${look.soft}" font-size="11">${escape(type.type)}</text>`,
+      : `<text x="${x + 11}" y="${y + 36}" fill="${look.soft}" font-size="11">${escaped(type.type)}</text>`,
   ];
   type.inputs.forEach((pin, i) => {
     const py = y + HEAD + i * ROW + ROW / 2;
@@ -137,14 +137,14 @@ function blockSvg(
       pin.text
         ? `<rect x="${x - 4.5}" y="${py - 4.5}" width="9" height="9" rx="2" fill="#b9bfbd" stroke="#68726f"/>`
         : `<circle cx="${x}" cy="${py}" r="5.5" fill="#f4c20d" stroke="#7c5e00"/>`,
-      `<text x="${x + 12}" y="${py + 4}" fill="${look.soft}">${escape(pin.name)}</text>`,
+      `<text x="${x + 12}" y="${py + 4}" fill="${look.soft}">${escaped(pin.name)}</text>`,
     );
   });
   type.outputs.forEach((output, i) => {
     const py = y + HEAD + i * ROW + ROW / 2;
     parts.push(
       `<circle cx="${x + BLOCK_WIDTH}" cy="${py}" r="5.5" fill="#f4c20d" stroke="#7c5e00"/>`,
-      `<text x="${x + BLOCK_WIDTH - 12}" y="${py + 4}" text-anchor="end" fill="${look.soft}">${escape(output.name)}</text>`,
+      `<text x="${x + BLOCK_WIDTH - 12}" y="${py + 4}" text-anchor="end" fill="${look.soft}">${escaped(output.name)}</text>`,
     );
   });
   const top = y + HEAD + Math.max(type.inputs.length, type.outputs.length) * ROW + 9;
@@ -154,15 +154,15 @@ function blockSvg(
       const py = top + i * TYPED_ROW + TYPED_ROW / 2;
       parts.push(
         `<rect x="${x - 4.5}" y="${py - 4.5}" width="9" height="9" rx="2" fill="#b9bfbd" stroke="#68726f"/>`,
-        `<text x="${x + 12}" y="${py + 4}" fill="${look.soft}">${escape(attribute.name)}</text>`,
-        `<text x="${x + BLOCK_WIDTH - 12}" y="${py + 4}" text-anchor="end" fill="${look.ink}" font-family="${MONO}" font-size="11">${escape(clip(attributeText(attribute, block), 18))}</text>`,
+        `<text x="${x + 12}" y="${py + 4}" fill="${look.soft}">${escaped(attribute.name)}</text>`,
+        `<text x="${x + BLOCK_WIDTH - 12}" y="${py + 4}" text-anchor="end" fill="${look.ink}" font-family="${MONO}" font-size="11">${escaped(clip(attributeText(attribute, block), 18))}</text>`,
       );
     });
   if (picture) {
     const py = y + height - PICTURE - FACTS;
     parts.push(
       `<image x="${x + 1}" y="${py}" width="${BLOCK_WIDTH - 2}" height="${PICTURE}" href="${picture.url}" style="image-rendering:pixelated"/>`,
-      `<text x="${x + 10}" y="${y + height - 8}" fill="${look.soft}" font-family="${MONO}" font-size="10.5">${escape(picture.facts)}</text>`,
+      `<text x="${x + 10}" y="${y + height - 8}" fill="${look.soft}" font-family="${MONO}" font-size="10.5">${escaped(picture.facts)}</text>`,
     );
   }
   return `<g>${parts.join("")}</g>`;

@@ -39,13 +39,17 @@ export function addBlock(
 /** Attributes with which a fresh pooling block runs at once: windows of 2 along the image, not along batch and channels. */
 function starting(type: BlockType): Record<string, Json> {
   const format = String(type.attributes.find(({ name }) => name === "data_format")?.default ?? "");
+  const perAxis = (length: number) => [...format].map((axis) => (axis === "N" || axis === "C" ? 1 : length));
   const values: Record<string, Json> = {};
   for (const attribute of type.attributes) {
     if (!attribute.required) continue;
-    const perAxis = (length: number) => [...format].map((axis) => (axis === "N" || axis === "C" ? 1 : length));
     if (format && (attribute.name === "ksize" || attribute.name === "strides")) values[attribute.name] = perAxis(2);
     else if (attribute.name === "pooling_ratio") values[attribute.name] = perAxis(1.5);
     else if (attribute.choices[0] !== undefined) values[attribute.name] = attribute.choices[0];
+  }
+  for (const { name, text, required } of type.inputs) {
+    if (text && required && (name === "ksize" || name === "strides")) values[name] = perAxis(2);
+    else if (text && required && name === "shape" && type.inputs.length === 1) values[name] = [1, 6, 6, 1];
   }
   return values;
 }

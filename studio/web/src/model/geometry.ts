@@ -2,7 +2,7 @@
 import { isSet } from "./attributes";
 import type { Block, BlockType } from "./page";
 
-export const BLOCK_WIDTH = 216;
+export const BLOCK_WIDTH = 232;
 export const HEAD = 46;
 export const ROW = 21;
 export const TYPED_ROW = 19;

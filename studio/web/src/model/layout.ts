@@ -10,7 +10,7 @@ export type Size = { width: number; height: number };
 /** Where the pins of a block are, measured from its top. */
 export type PinHeights = (block: string, pin: string, side: "in" | "out") => number;
 
-const COLUMN_GAP = 88;
+const COLUMN_GAP = 136;
 const ROW_GAP = 36;
 const SWEEPS = 12;
 

@@ -39,7 +39,6 @@ export function GridView({ result, axes, index }: Props) {
     columns,
   );
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to take the focus
     <div
       ref={box}
       className="scroll grid-box"

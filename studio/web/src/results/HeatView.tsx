@@ -81,7 +81,6 @@ function HeatCanvas({ values, header, scale, name, dims }: CanvasProps) {
       <div ref={box} className="heat-canvas">
         <canvas
           ref={canvas}
-          // biome-ignore lint/a11y/noNoninteractiveTabindex: arrow keys walk through the values
           tabIndex={0}
           role="img"
           aria-label="Heat map; arrow keys walk through the values"
@@ -140,7 +139,7 @@ function useFill(
   columns: number,
 ): void {
   useLayoutEffect(() => {
-    const fit = () => {
+    const resize = () => {
       if (!box.current || !canvas.current || rows === 0 || columns === 0) return;
       const { clientWidth, clientHeight } = box.current;
       const side = Math.min(clientWidth / columns, clientHeight / rows, 64);
@@ -149,8 +148,8 @@ function useFill(
       canvas.current.style.width = `${columns * side}px`;
       canvas.current.style.height = `${height}px`;
     };
-    fit();
-    const observer = new ResizeObserver(fit);
+    resize();
+    const observer = new ResizeObserver(resize);
     if (box.current) observer.observe(box.current);
     return () => observer.disconnect();
   }, [box, canvas, rows, columns]);

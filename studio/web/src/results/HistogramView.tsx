@@ -33,7 +33,6 @@ export function HistogramView({ result }: { result: Result }) {
       >
         <line x1={0} x2={WIDTH} y1={HEIGHT} y2={HEIGHT} className="axis" />
         {counts.map((count, i) => (
-          // biome-ignore lint/a11y/noStaticElementInteractions: the same figures are in the table view
           <g key={edges[i]} onPointerEnter={() => setHover(i)} onPointerLeave={() => setHover(null)}>
             <rect x={i * bar} y={0} width={bar} height={HEIGHT} fill="transparent" />
             <rect

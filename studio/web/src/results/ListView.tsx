@@ -37,7 +37,6 @@ export function ListView({ result }: { result: Result }) {
           of {total.toLocaleString("en")}
         </label>
       )}
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to take the focus */}
       <div
         ref={box}
         className="scroll"
@@ -97,6 +96,7 @@ function useRows(key: string, result: Result, from: number, to: number): Readonl
     asked.current = new Set();
     setRows(new Map());
   }, [summary]);
+  // biome-ignore lint/correctness/useExhaustiveDependencies: new values ask again
   useEffect(() => {
     for (let batch = Math.floor(from / BATCH); batch <= Math.floor(to / BATCH); batch++) {
       if (asked.current.has(batch)) continue;

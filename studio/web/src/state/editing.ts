@@ -188,7 +188,8 @@ export class Editing {
     const origin = { x: corner(0), y: corner(1) };
     const moved = new Map([...places].map(([name, { x, y }]) => [name, { x: x + origin.x, y: y + origin.y }]));
     this.step("Lay out", edits.move(this.doc, moved));
-    if (chosen.length <= 1) requestAnimationFrame(() => canvas.fit());
+    // The canvas takes over the new places first.
+    if (chosen.length <= 1) globalThis.setTimeout(() => canvas.fit(), 50);
   }
 
   align(how: Parameters<typeof align>[1]): void {

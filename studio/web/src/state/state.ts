@@ -117,7 +117,7 @@ export function initial(theme: Theme, embedded: boolean): State {
     notices: [],
     theme,
     dialog: null,
-    dockHeight: 320,
+    dockHeight: 360,
     inspectorTab: "block",
     showPalette: true,
     showInspector: true,

@@ -127,7 +127,6 @@ function Friendly({ block, type, attribute, text, choose }: FriendlyProps) {
       <div className="friendly">
         <div className="segments" role="radiogroup" aria-label={attribute.name}>
           {attribute.choices.map((choice) => (
-            // biome-ignore lint/a11y/useSemanticElements: radio inputs cannot be drawn as one segmented control
             <button
               key={choice}
               type="button"

@@ -111,7 +111,7 @@ function OutputChoice({ result }: { result: Result }) {
       className="field"
       aria-label="Output"
       value={key}
-      style={{ width: "auto" }}
+      style={{ width: "auto", maxWidth: 190 }}
       onChange={(event) => studio.set({ resultKey: event.target.value })}
     >
       {names.map(({ name }) => (

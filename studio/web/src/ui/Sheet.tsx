@@ -22,7 +22,6 @@ export function Sheet({
   }, []);
   const close = () => studio.set({ dialog: null });
   return (
-    // biome-ignore lint/a11y/useKeyWithClickEvents: Escape closes it, the browser sees to that
     <dialog
       ref={dialog}
       className={`sheet ${wide ? "wide" : ""}`}

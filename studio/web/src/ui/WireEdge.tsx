@@ -2,9 +2,17 @@
 import { BaseEdge, type Edge, EdgeLabelRenderer, type EdgeProps, getBezierPath, useStore } from "@xyflow/react";
 import { memo } from "react";
 import { shapeText } from "../draw/number";
+import type { Spec } from "../model/wiring";
 import { useStudio } from "./context";
 
 export type WireEdgeType = Edge<Record<string, never>, "wire">;
+
+/** Short wires get a short label, the shortest none. */
+function labelFor(spec: Spec, length: number): string {
+  if (length < 70) return "";
+  const dtype = spec.dtype ?? "?";
+  return `${shapeText(spec.shape)} ${length > 130 ? dtype : dtype.replace("float", "f").replace("int", "i")}`;
+}
 
 /** Below this zoom a label could not be read. */
 const READABLE = 0.55;
@@ -15,7 +23,7 @@ export const WireEdge = memo(function WireEdge(props: EdgeProps<WireEdgeType>) {
   const readable = useStore((state) => state.transform[2] >= READABLE);
   const [path, x, y] = getBezierPath({ sourceX, sourceY, sourcePosition, targetX, targetY, targetPosition });
   const integer = spec?.dtype?.includes("int") ?? false;
-  const roomy = Math.abs(targetX - sourceX) > 60;
+  const label = spec && labelFor(spec, Math.hypot(targetX - sourceX, targetY - sourceY));
   return (
     <g className={integer ? "wire-int" : ""}>
       <BaseEdge
@@ -24,10 +32,10 @@ export const WireEdge = memo(function WireEdge(props: EdgeProps<WireEdgeType>) {
         interactionWidth={16}
         {...(props.markerEnd ? { markerEnd: props.markerEnd } : {})}
       />
-      {readable && roomy && spec && (
+      {readable && label && (
         <EdgeLabelRenderer>
           <div className="wire-label" style={{ transform: `translate(-50%, -50%) translate(${x}px, ${y}px)` }}>
-            {shapeText(spec.shape)} {spec.dtype ?? "?"}
+            {label}
           </div>
         </EdgeLabelRenderer>
       )}

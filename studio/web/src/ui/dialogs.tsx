@@ -4,6 +4,7 @@ import { scaleFor } from "../draw/colour";
 import { paint } from "../draw/heat";
 import { bytesText, shapeText } from "../draw/number";
 import { type Picture, pageSvg, rasterise } from "../draw/picture";
+import { reaches } from "../model/wiring";
 import { type HistoryEntry, strict } from "../protocol/messages";
 import { saveBlob } from "../state/files";
 import type { Result } from "../state/state";
@@ -143,6 +144,10 @@ function History() {
   );
 }
 
+function blockOf(key: string): string {
+  return key.split(".")[0] ?? "";
+}
+
 /** Which outputs to differentiate, and with respect to which. */
 function Gradients() {
   const studio = useActions();
@@ -157,10 +162,19 @@ function Gradients() {
       ),
     [doc.block, palette],
   );
-  const data = (key: string) => palette.types.get(doc.block[key.split(".")[0] ?? ""]?.type ?? "")?.inputs.length === 0;
-  const chosen = (key: string) => selection.has(key.split(".")[0] ?? "");
+  const data = (key: string) =>
+    palette.types.get(doc.block[blockOf(key)]?.type ?? "")?.inputs.every((pin) => pin.text) ?? false;
+  const differs = (key: string) => specs[key]?.dtype?.includes("float") ?? false;
+  const chosen = (key: string) => selection.has(blockOf(key));
   const [outputs, setOutputs] = useState(() => new Set(keys.filter((key) => chosen(key) && !data(key)).slice(0, 1)));
-  const [inputs, setInputs] = useState(() => new Set(keys.filter((key) => chosen(key) && data(key))));
+  const [inputs, setInputs] = useState(() => {
+    const selected = keys.filter((key) => chosen(key) && data(key));
+    const [output] = outputs;
+    const feeding = keys.filter(
+      (key) => output && data(key) && differs(key) && reaches(doc, blockOf(key), blockOf(output)),
+    );
+    return new Set(selected.length ? selected : feeding);
+  });
   const [busy, setBusy] = useState(false);
   const add = async () => {
     setBusy(true);
@@ -229,7 +243,6 @@ function Python() {
   if (!file) return null;
   return (
     <Sheet title="The page as Python" testid="python-sheet" wide>
-      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls has to take the focus */}
       <pre className="code" tabIndex={0} data-testid="python-text">
         {file.text}
       </pre>

@@ -118,7 +118,7 @@ function handlePlain(studio: Studio, key: string, view: ViewPort): boolean {
     "-": () => view.zoomOut(),
     Delete: () => edit.removeSelected(),
     Backspace: () => edit.removeSelected(),
-    Escape: () => escape(studio),
+    Escape: () => leave(studio),
   };
   const action = actions[key];
   if (!action) return false;
@@ -198,7 +198,7 @@ function step(studio: Studio, by: number): void {
   if (next !== undefined) studio.edit.select([next]);
 }
 
-function escape(studio: Studio): void {
+function leave(studio: Studio): void {
   const { finder, dockTall, dock, run, selection } = studio.state;
   if (finder) studio.set({ finder: null });
   else if (run?.state === "running") void studio.runs.stop();

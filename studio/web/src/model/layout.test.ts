@@ -1,0 +1,60 @@
+import { expect, test } from "vitest";
+import { apply, type Change, type Doc, EMPTY } from "./doc";
+import { align, arrange } from "./layout";
+
+const size = () => ({ width: 200, height: 120 });
+const pinAt = (_: string, pin: string) => 40 + 20 * Number(pin.slice(1));
+
+/** A page of blocks and wires "a.o0 -> b.i1". */
+function page(blocks: string, wires: Record<string, string>): Doc {
+  const changes: Change[] = [...blocks].map((name) => ["block", name, { type: "T" }]);
+  return apply(EMPTY, [...changes, ...Object.entries(wires).map(([pin, from]): Change => ["wire", pin, from])]);
+}
+
+test("data flows from left to right and no two blocks overlap", () => {
+  const doc = page("abcd", { "b.i0": "a.o0", "c.i0": "a.o0", "d.i0": "b.o0", "d.i1": "c.o0" });
+  const places = arrange(doc, [..."abcd"], size, pinAt);
+  const x = (name: string) => places.get(name)?.x ?? 0;
+  expect(x("a")).toBeLessThan(x("b"));
+  expect(x("b")).toBeLessThan(x("d"));
+  const boxes = [...places.values()];
+  for (const a of boxes)
+    for (const b of boxes) if (a !== b && a.x === b.x) expect(Math.abs(a.y - b.y)).toBeGreaterThan(120);
+});
+
+test("blocks stand in the order of the pins they feed, so that wires do not cross", () => {
+  // Three sources into one block, deliberately given in the wrong order.
+  const doc = page("cabg", { "g.i0": "a.o0", "g.i1": "b.o0", "g.i2": "c.o0" });
+  const places = arrange(doc, [..."cabg"], size, pinAt);
+  const y = (name: string) => places.get(name)?.y ?? 0;
+  expect(y("a")).toBeLessThan(y("b"));
+  expect(y("b")).toBeLessThan(y("c"));
+});
+
+test("two crossed chains come apart", () => {
+  const doc = page("abxy", { "x.i0": "b.o0", "y.i0": "a.o0" });
+  const places = arrange(doc, [..."abxy"], size, pinAt);
+  const y = (name: string) => places.get(name)?.y ?? 0;
+  expect(Math.sign(y("a") - y("b"))).toBe(Math.sign(y("y") - y("x")));
+});
+
+test("two hundred blocks are laid out in a moment", () => {
+  const names = Array.from({ length: 200 }, (_, i) => `n${i}`);
+  const changes: Change[] = names.map((name) => ["block", name, { type: "T" }]);
+  names.slice(1).forEach((name, i) => {
+    changes.push(["wire", `${name}.i0`, `n${Math.floor(i / 2)}.o0`]);
+  });
+  const places = arrange(apply(EMPTY, changes), names, size, pinAt);
+  expect(places.size).toBe(200);
+});
+
+test("aligning lines up edges; spacing leaves equal gaps", () => {
+  const boxes = [
+    { name: "a", x: 0, y: 0, width: 100, height: 50 },
+    { name: "b", x: 40, y: 90, width: 60, height: 50 },
+    { name: "c", x: 10, y: 300, width: 80, height: 50 },
+  ];
+  expect([...align(boxes, "right").values()].map(({ x }) => x)).toEqual([0, 40, 20]);
+  expect([...align(boxes, "top").values()].every(({ y }) => y === 0)).toBe(true);
+  expect([...align(boxes, "rows").values()].map(({ y }) => y)).toEqual([0, 150, 300]);
+});

@@ -1,0 +1,134 @@
+import { beforeEach, expect, test, vi } from "vitest";
+import type { Changed, Conflict } from "../protocol/messages";
+import { PAGE } from "../test/blocks";
+import { type Outbox, type Pending, Sync, type Verdict } from "./sync";
+
+/** A server that answers when the test says so. */
+class Line implements Outbox {
+  sent: { edit: Pending; base: number; answer: (verdict: Verdict) => void; fail: (error: Error) => void }[] = [];
+  conflicts: { mine: Pending; theirs: Conflict }[] = [];
+  reopened = 0;
+  refusals: string[] = [];
+  send(edit: Pending, base: number): Promise<Verdict> {
+    return new Promise((answer, fail) => this.sent.push({ edit, base, answer, fail }));
+  }
+  changed(): void {}
+  conflict(mine: Pending, theirs: Conflict): void {
+    this.conflicts.push({ mine, theirs });
+  }
+  reopen(): void {
+    this.reopened++;
+  }
+  refused(_: Pending, error: Error): void {
+    this.refusals.push(error.message);
+  }
+}
+
+let line: Line;
+let sync: Sync;
+const somebody = { client: "b", name: "B", color: "#000" };
+const theirs = (version: number, x: number): Changed => ({
+  version,
+  changes: [["position", "x", [x, 0]]],
+  label: "Move x",
+  by: somebody,
+  at: 0,
+});
+const settle = () => vi.waitFor(() => Promise.resolve());
+
+beforeEach(() => {
+  line = new Line();
+  sync = new Sync(line);
+  sync.start(PAGE, 5, "token", false);
+});
+
+test("an edit is seen at once and confirmed later", async () => {
+  sync.submit([["position", "x", [1, 1]]], "Move x");
+  expect(sync.doc.position.x).toEqual([1, 1]);
+  expect(sync.unsaved).toBe(1);
+  line.sent[0]?.answer({ type: "accepted", version: 6 });
+  await settle();
+  expect([sync.version, sync.unsaved]).toEqual([6, 0]);
+  expect(sync.doc.position.x).toEqual([1, 1]);
+});
+
+test("one edit is in flight at a time, so that none collides with our own", async () => {
+  sync.submit([["position", "x", [1, 1]]], "A");
+  sync.submit([["position", "x", [2, 2]]], "B");
+  expect(line.sent).toHaveLength(1);
+  line.sent[0]?.answer({ type: "accepted", version: 6 });
+  await settle();
+  expect(line.sent[1]).toMatchObject({ base: 6, edit: { label: "B" } });
+});
+
+test("what others change is merged below our own edits", () => {
+  sync.submit([["position", "pool", [7, 7]]], "Move pool");
+  sync.receive(theirs(6, 99));
+  expect(sync.doc.position).toMatchObject({ x: [99, 0], pool: [7, 7] });
+});
+
+test("a change that overtakes the verdict on our edit waits for it", async () => {
+  sync.submit([["position", "pool", [7, 7]]], "Move pool");
+  sync.receive(theirs(7, 99));
+  expect(line.reopened).toBe(0);
+  line.sent[0]?.answer({ type: "accepted", version: 6 });
+  await settle();
+  expect(sync.version).toBe(7);
+  expect(sync.doc.position).toMatchObject({ x: [99, 0], pool: [7, 7] });
+});
+
+test("a gap means that the page has to be opened again", () => {
+  sync.receive(theirs(8, 99));
+  expect(line.reopened).toBe(1);
+});
+
+test("in a conflict theirs stands and ours is handed back, with all that was built on it", async () => {
+  sync.submit([["position", "x", [1, 1]]], "Move x");
+  sync.submit([["position", "x", [2, 2]]], "Move x again");
+  line.sent[0]?.answer({
+    type: "conflict",
+    version: 6,
+    entries: [{ kind: "position", key: "x", theirs: [99, 0] }],
+    by: somebody,
+    changes: [theirs(6, 99)],
+  });
+  await settle();
+  expect(sync.doc.position.x).toEqual([99, 0]);
+  expect(line.conflicts[0]?.mine.changes).toHaveLength(2);
+  expect([sync.version, sync.unsaved]).toEqual([6, 0]);
+});
+
+test("after a lost connection the edit is sent again under the same name", async () => {
+  sync.submit([["position", "x", [1, 1]]], "Move x");
+  sync.lost();
+  line.sent[0]?.fail(Object.assign(new Error("lost"), { code: "lost" }));
+  await settle();
+  expect(sync.unsaved).toBe(1);
+  sync.resume([], 5);
+  expect(line.sent[1]?.edit.edit).toBe(line.sent[0]?.edit.edit);
+});
+
+test("an edit that had arrived before the connection was lost is not applied over what came later", async () => {
+  sync.submit([["position", "x", [1, 1]]], "Move x");
+  sync.lost();
+  sync.resume([{ ...theirs(6, 0), changes: [["position", "x", [1, 1]]] }, theirs(7, 99)], 7);
+  line.sent[1]?.answer({ type: "accepted", version: 6 });
+  await settle();
+  expect(sync.doc.position.x).toEqual([99, 0]);
+  expect(sync.version).toBe(7);
+});
+
+test("an edit that the server refuses is taken back and said so", async () => {
+  sync.submit([["position", "x", [1, 1]]], "Move x");
+  line.sent[0]?.fail(Object.assign(new Error("no such block"), { code: "refused" }));
+  await settle();
+  expect(line.refusals).toEqual(["no such block"]);
+  expect(sync.doc).toEqual(PAGE);
+});
+
+test("what the server tidied up is taken over", async () => {
+  sync.submit([["block", "session", null]], "Delete session");
+  line.sent[0]?.answer({ type: "accepted", version: 6, also: [["wire", "session.fetch_outputs[0]", null]] });
+  await settle();
+  expect(sync.doc.wire).not.toHaveProperty("session.fetch_outputs[0]");
+});
