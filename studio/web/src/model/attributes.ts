@@ -24,14 +24,14 @@ export function isSet(block: Block, name: string): boolean {
 /** The optional attributes in one text, as the original's grey `attrs` pin holds them. */
 export function attrsText(type: BlockType, block: Block): string {
   return type.attributes
-    .filter(({ name, required }) => !required && isSet(block, name))
+    .filter(({ name, required, kind }) => !required && kind !== "array" && isSet(block, name))
     .map((attribute) => `${attribute.name}_ = ${attributeText(attribute, block)};`)
     .join(" ");
 }
 
 /** Reads such a text. Every optional attribute that it does not name goes back to its default. */
 export function parseAttrs(type: BlockType, text: string): Record<string, string | undefined> | string {
-  const optional = type.attributes.filter(({ required }) => !required);
+  const optional = type.attributes.filter(({ required, kind }) => !required && kind !== "array");
   const values: Record<string, string | undefined> = Object.fromEntries(optional.map(({ name }) => [name, undefined]));
   for (const part of text.split(";")) {
     if (part.trim() === "") continue;

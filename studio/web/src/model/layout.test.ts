@@ -38,6 +38,14 @@ test("two crossed chains come apart", () => {
   expect(Math.sign(y("a") - y("b"))).toBe(Math.sign(y("y") - y("x")));
 });
 
+test("a wire that skips a column does not run behind the block that stands there", () => {
+  const doc = page("abc", { "b.i0": "a.o0", "c.i0": "a.o0", "c.i1": "b.o0" });
+  const places = arrange(doc, [..."abc"], size, pinAt);
+  const y = (name: string) => places.get(name)?.y ?? 0;
+  const passing = (y("a") + y("c")) / 2 + 40;
+  expect(passing < y("b") || passing > y("b") + 120).toBe(true);
+});
+
 test("two hundred blocks are laid out in a moment", () => {
   const names = Array.from({ length: 200 }, (_, i) => `n${i}`);
   const changes: Change[] = names.map((name) => ["block", name, { type: "T" }]);

@@ -13,24 +13,47 @@ export type PinHeights = (block: string, pin: string, side: "in" | "out") => num
 const COLUMN_GAP = 136;
 const ROW_GAP = 36;
 const SWEEPS = 12;
+/** A wire that passes a column takes room there like a low block, and bends less readily than a block moves. */
+const PASSAGE: Size = { width: 0, height: 4 };
+const STIFFNESS = 8;
 
 type Link = { from: string; to: string; out: number; in: number };
+type SizeOf = (name: string) => Size;
 
-export function arrange(
-  doc: Doc,
-  names: readonly string[],
-  size: (name: string) => Size,
-  pinAt: PinHeights,
-): Map<string, Place> {
-  const links = linksOf(doc, new Set(names), pinAt);
-  const columns = columnsOf(names, size, links);
+export function arrange(doc: Doc, names: readonly string[], size: SizeOf, pinAt: PinHeights): Map<string, Place> {
+  const real = new Set(names);
+  const direct = linksOf(doc, real, pinAt);
+  const columns = columnsOf(names, size, direct);
+  const links = throughColumns(columns, direct);
+  const sizeOf: SizeOf = (name) => (real.has(name) ? size(name) : PASSAGE);
   for (let sweep = 0; sweep < SWEEPS; sweep++) {
     const before = columns.map((column) => column.join()).join(";");
-    sortByNeighbours(columns, links, size, sweep % 2 === 0);
+    sortByNeighbours(columns, links, sizeOf, sweep % 2 === 0);
     swapNeighbours(columns, links);
     if (columns.map((column) => column.join()).join(";") === before) break;
   }
-  return place(columns, links, size);
+  return place(columns, links, sizeOf, real);
+}
+
+/** Cuts wires that skip columns into pieces; in every column they pass they get a passage of their own. */
+function throughColumns(columns: string[][], links: readonly Link[]): Link[] {
+  const columnOf = new Map(columns.flatMap((column, c) => column.map((name) => [name, c] as const)));
+  const pieces: Link[] = [];
+  for (const link of links) {
+    let [from, out] = [link.from, link.out];
+    for (let c = (columnOf.get(link.from) ?? 0) + 1; c < (columnOf.get(link.to) ?? 0); c++) {
+      // Wires from one pin share their way.
+      const passage = `~${link.from} ${link.out} ${c}`;
+      if (!columnOf.has(passage)) {
+        columnOf.set(passage, c);
+        columns[c]?.push(passage);
+        pieces.push({ from, to: passage, out, in: 0 });
+      }
+      [from, out] = [passage, 0];
+    }
+    pieces.push({ from, to: link.to, out, in: link.in });
+  }
+  return pieces;
 }
 
 function linksOf(doc: Doc, names: ReadonlySet<string>, pinAt: PinHeights): Link[] {
@@ -45,7 +68,7 @@ function linksOf(doc: Doc, names: ReadonlySet<string>, pinAt: PinHeights): Link[
 }
 
 /** Blocks by column, each column from top to bottom as dagre orders them. */
-function columnsOf(names: readonly string[], size: (name: string) => Size, links: readonly Link[]): string[][] {
+function columnsOf(names: readonly string[], size: SizeOf, links: readonly Link[]): string[][] {
   const graph = new Graph({ multigraph: true });
   graph.setGraph({ rankdir: "LR", ranksep: COLUMN_GAP, nodesep: ROW_GAP, ranker: "network-simplex" });
   graph.setDefaultEdgeLabel(() => ({}));
@@ -118,60 +141,60 @@ function between(above: string, below: string, columns: readonly string[][], lin
   return count;
 }
 
-/** How many pairs of wires between neighbouring columns cross. */
-export function crossings(links: readonly { y1: number; y2: number; x1: number; x2: number }[]): number {
-  let count = 0;
-  links.forEach((a, i) => {
-    for (const b of links.slice(i + 1)) {
-      if (a.x1 === b.x1 && a.x2 === b.x2 && (a.y1 - b.y1) * (a.y2 - b.y2) < 0) count++;
+/** Coordinates: columns side by side, every block as near as the order allows to the pins it is wired to. */
+function place(columns: readonly string[][], links: readonly Link[], size: SizeOf, real: ReadonlySet<string>): Map<string, Place> {
+  const y = new Map<string, number>(columns.flatMap((column) => [...settled(column, column.map(() => 0), size, real)]));
+  const pulls = neighbours(links);
+  for (const side of ["left", "right", "left", "right", "both"] as const) {
+    for (const column of side === "right" ? [...columns].reverse() : columns) {
+      const ideal = column.map((name) => wanted(name, side, pulls, y));
+      for (const [name, at] of settled(column, ideal, size, real)) y.set(name, at);
     }
-  });
-  return count;
-}
-
-/** Coordinates: columns side by side, every block as near as the order allows to the pins it is wired from. */
-function place(columns: readonly string[][], links: readonly Link[], size: (name: string) => Size): Map<string, Place> {
+  }
   const places = new Map<string, Place>();
   let x = 0;
   for (const column of columns) {
-    let bottom = Number.NEGATIVE_INFINITY;
-    for (const name of column) {
-      const wanted = links
-        .filter((link) => link.to === name)
-        .map((link) => (places.get(link.from)?.y ?? 0) + link.out - link.in);
-      const ideal = wanted.length ? wanted.reduce((a, b) => a + b, 0) / wanted.length : Number.NEGATIVE_INFINITY;
-      const y = Math.max(ideal, bottom);
-      places.set(name, { x, y: Number.isFinite(y) ? y : 0 });
-      bottom = (places.get(name)?.y ?? 0) + size(name).height + ROW_GAP;
-    }
+    for (const name of column) if (real.has(name)) places.set(name, { x, y: y.get(name) ?? 0 });
     x += Math.max(...column.map((name) => size(name).width)) + COLUMN_GAP;
   }
-  pullLeft(columns, links, size, places);
   return fromOrigin(places);
 }
 
-/** A second look from the right: sources stand opposite what they feed, as far as their neighbours leave room. */
-function pullLeft(
-  columns: readonly string[][],
-  links: readonly Link[],
-  size: (name: string) => Size,
-  places: Map<string, Place>,
-): void {
-  for (const column of [...columns].reverse()) {
-    let floor = Number.POSITIVE_INFINITY;
-    for (const name of [...column].reverse()) {
-      const at = places.get(name);
-      if (!at) continue;
-      const wanted = links
-        .filter((link) => link.from === name)
-        .map((link) => (places.get(link.to)?.y ?? 0) + link.in - link.out);
-      const hasSources = links.some((link) => link.to === name);
-      const ideal = wanted.length && !hasSources ? wanted.reduce((a, b) => a + b, 0) / wanted.length : at.y;
-      const y = Math.min(Math.max(ideal, at.y), floor - size(name).height - ROW_GAP);
-      places.set(name, { x: at.x, y: Math.max(y, at.y) });
-      floor = places.get(name)?.y ?? floor;
-    }
+type Pull = { other: string; offset: number; side: "left" | "right" };
+
+function neighbours(links: readonly Link[]): Map<string, Pull[]> {
+  const pulls = new Map<string, Pull[]>();
+  const add = (name: string, pull: Pull) => pulls.set(name, [...(pulls.get(name) ?? []), pull]);
+  for (const link of links) {
+    add(link.to, { other: link.from, offset: link.out - link.in, side: "left" });
+    add(link.from, { other: link.to, offset: link.in - link.out, side: "right" });
   }
+  return pulls;
+}
+
+/** Where a block would stand if all its wires on a side were straight. */
+function wanted(name: string, side: "left" | "right" | "both", pulls: ReadonlyMap<string, Pull[]>, y: ReadonlyMap<string, number>): number {
+  const found = (pulls.get(name) ?? []).filter((pull) => side === "both" || pull.side === side);
+  if (found.length === 0) return y.get(name) ?? 0;
+  return found.reduce((sum, { other, offset }) => sum + (y.get(other) ?? 0) + offset, 0) / found.length;
+}
+
+/** The places nearest to the wanted ones that keep the order and the gaps: neighbours that collide move together. */
+function settled(column: readonly string[], ideal: readonly number[], size: SizeOf, real: ReadonlySet<string>): Map<string, number> {
+  const groups: { sum: number; weight: number; names: string[] }[] = [];
+  const offsets = new Map<string, number>();
+  let offset = 0;
+  column.forEach((name, i) => {
+    offsets.set(name, offset);
+    const weight = real.has(name) ? 1 : STIFFNESS;
+    groups.push({ sum: ((ideal[i] ?? 0) - offset) * weight, weight, names: [name] });
+    offset += size(name).height + ROW_GAP;
+    for (let last = groups.at(-1), before = groups.at(-2); last && before; last = groups.at(-1), before = groups.at(-2)) {
+      if (before.sum / before.weight <= last.sum / last.weight) break;
+      groups.splice(-2, 2, { sum: before.sum + last.sum, weight: before.weight + last.weight, names: [...before.names, ...last.names] });
+    }
+  });
+  return new Map(groups.flatMap(({ sum, weight, names }) => names.map((name) => [name, sum / weight + (offsets.get(name) ?? 0)] as const)));
 }
 
 function fromOrigin(places: Map<string, Place>): Map<string, Place> {

@@ -32,14 +32,16 @@ export class Files {
     if (gallery) this.studio.set({ gallery });
   }
 
-  /** A page opens as it is; an example opens as a copy of one's own. */
+  /** A page opens as it is; an example opens as a copy of one's own and runs. */
   async openCard(page: string): Promise<void> {
     if (!page.startsWith("example:")) {
       this.go({ view: "page", page });
       return;
     }
     const created = await this.studio.ask<Created>("copy", { from: page });
-    if (created) this.go({ view: "page", page: created.page });
+    if (!created) return;
+    this.studio.runWhenOpen = created.page;
+    this.go({ view: "page", page: created.page });
   }
 
   async create(title?: string): Promise<void> {

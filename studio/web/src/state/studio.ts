@@ -20,6 +20,8 @@ export class Studio {
   readonly edit: Editing;
   readonly runs: Runs;
   readonly files: Files;
+  /** A page that runs as soon as it is open. */
+  runWhenOpen: string | null = null;
   private noticeId = 1;
 
   constructor(
@@ -95,6 +97,8 @@ export class Studio {
     if (opened.doc) this.sync.start(opened.doc, version, token, this.sync.token !== "" && this.sync.unsaved > 0);
     else this.sync.resume(opened.since ?? [], version);
     this.runs.known(opened.results, opened.stale ?? []);
+    if (this.runWhenOpen === opened.page) void this.runs.run();
+    this.runWhenOpen = null;
   }
 
   private connection(state: ConnectionState): void {

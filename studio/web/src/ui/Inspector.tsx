@@ -86,7 +86,7 @@ function BlockForm({ name, block, type }: { name: string; block: Block; type: Bl
           value={name}
           fault={(text) => nameFault(text, taken)}
           commit={(text) => studio.edit.rename(name, text)}
-          testid="block-name"
+          testid="inspector-name"
         />
         <p className="help">{type.summary}</p>
         <div className="inspector-actions">

@@ -5,7 +5,7 @@ import { shapeText } from "../draw/number";
 import type { Spec } from "../model/wiring";
 import { useStudio } from "./context";
 
-export type WireEdgeType = Edge<Record<string, never>, "wire">;
+export type WireEdgeType = Edge<{ label: boolean }, "wire">;
 
 /** Short wires get a short label, the shortest none. */
 function labelFor(spec: Spec, length: number): string {
@@ -32,7 +32,7 @@ export const WireEdge = memo(function WireEdge(props: EdgeProps<WireEdgeType>) {
         interactionWidth={16}
         {...(props.markerEnd ? { markerEnd: props.markerEnd } : {})}
       />
-      {readable && label && (
+      {readable && label && props.data?.label && (
         <EdgeLabelRenderer>
           <div className="wire-label" style={{ transform: `translate(-50%, -50%) translate(${x}px, ${y}px)` }}>
             {label}
