@@ -133,9 +133,10 @@ def _pieces(work: Work, place: tuple[slice, ...]) -> tuple[Piece, ...]:
 
 def block_shape(
     source: ZarrArray, target_shape: tuple[int, ...], unit: tuple[int, ...], windows: tuple[Windows | None, ...],
-    most_bytes: int,
+    most_bytes: int, least_blocks: int,
 ) -> tuple[int, ...]:  # fmt: skip
-    """Blocks as large as `most_bytes` of input allow and as is worth it: they cover the chunks that they read."""
+    """Blocks as large as `most_bytes` of input allow and as is worth it: they cover the chunks that they read, but are
+    not so large that there are fewer than `least_blocks`."""
     itemsize = np.dtype(source.dtype).itemsize
     strides = [1 if w is None else w.stride for w in windows]
 
@@ -161,7 +162,8 @@ def block_shape(
         open_axes.sort(key=lambda a: (shape[a] * strides[a], -a))
         for axis in open_axes:
             larger = [size * 2 if a == axis else size for a, size in enumerate(shape)]
-            if input_bytes(larger) <= min(most_bytes, LARGEST):
+            blocks = math.prod(-(-n // size) for n, size in zip(target_shape, larger, strict=True))
+            if input_bytes(larger) <= min(most_bytes, LARGEST) and blocks >= least_blocks:
                 shape = larger
                 break
         else:

@@ -49,7 +49,7 @@ class Engine:
 
     def __init__(self, executor: Executor, workers: Callable[[], int], task_memory: int) -> None:
         self._executor = executor
-        self._workers = workers
+        self.workers = workers
         self.task_memory = task_memory
 
     def run(self, work: Work, blocks: Iterable[Block], retries: int = 3, watch: Watcher | None = None) -> int:
@@ -61,7 +61,7 @@ class Engine:
         running: dict[Future[Done], Block] = {}
         try:
             while running or (pending and len(lost) < MOST_FAILURES):
-                while pending and len(running) < 2 * self._workers() and len(lost) < MOST_FAILURES:
+                while pending and len(running) < 2 * self.workers() and len(lost) < MOST_FAILURES:
                     block = pending.popleft()
                     running[self._executor.submit(compute_block, work, block)] = block
                 for future in wait(running, return_when=FIRST_COMPLETED).done:

@@ -153,7 +153,7 @@ def _run(
     """Computes what is missing of the target, and says so in its attributes."""
     if target.attrs["poolgrad"].get("complete"):
         return
-    shape = block_shape(source, target.shape, arrays.unit(target), geometry, on.task_memory)
+    shape = block_shape(source, target.shape, arrays.unit(target), geometry, on.task_memory, 4 * on.workers())
     work = Work(source, target, geometry, _job(source, geometry, recipe), shape)
     if target.size:
         on.run(work, work.unfinished(), retries, watch)
