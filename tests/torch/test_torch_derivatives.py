@@ -69,7 +69,7 @@ CASES = [(axes, name) for axes in (1, 2, 3) for name in functions(axes)]
 SMALL = {1: (1, 2, 6), 2: (1, 2, 5, 4), 3: (1, 2, 4, 4, 4)}
 
 
-@pytest.mark.parametrize("axes, name", CASES)
+@pytest.mark.parametrize(("axes", "name"), CASES)
 def test_first_order(axes, name, device):
     """Backward, forward, and both for a batch of directions at once."""
     assert gradcheck(
@@ -82,7 +82,7 @@ def test_first_order(axes, name, device):
     )
 
 
-@pytest.mark.parametrize("axes, name", CASES)
+@pytest.mark.parametrize(("axes", "name"), CASES)
 def test_second_order(axes, name, device):
     """Backward over backward and forward over backward. The cube makes second derivatives that are not zero."""
     function = functions(axes)[name]
@@ -90,7 +90,7 @@ def test_second_order(axes, name, device):
     assert gradgradcheck(lambda x: function(x) ** 3, x, check_fwd_over_rev=True, fast_mode=True)
 
 
-@pytest.mark.parametrize("axes, name", [case for case in CASES if case[0] == 2])
+@pytest.mark.parametrize(("axes", "name"), [case for case in CASES if case[0] == 2])
 def test_third_order(axes, name, device):
     """The derivative of a second derivative, against finite differences of that."""
     function = functions(axes)[name]

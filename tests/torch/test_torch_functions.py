@@ -181,7 +181,7 @@ def test_fractional_averages_average_pytorchs_windows(device):
 
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
-@pytest.mark.parametrize("kernel, stride", [(2, 2), (3, 2), (3, 1), (2, 3), (4, 3)])
+@pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 2), (3, 1), (2, 3), (4, 3)])
 def test_same_padding_is_tensorflows(axes, kernel, stride, device):
     x = image(axes, device)
     pads = []

@@ -77,7 +77,7 @@ def regular(
     """
     expect_input(name, x, axes)
     window = per_axis(name, "kernel_size", kernel_size, axes, 1)
-    strides = window if stride is None or stride == [] else per_axis(name, "stride", stride, axes, 1)
+    strides = window if stride is None or stride in ([], ()) else per_axis(name, "stride", stride, axes, 1)
     dilations = per_axis(name, "dilation", dilation, axes, 1)
     sizes = list(x.shape[-axes:])
     pads = _paddings(name, padding, sizes, window, strides, dilations)

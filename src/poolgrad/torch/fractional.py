@@ -39,7 +39,7 @@ class Planes(NamedTuple):
             index: Tensor | None = None
             for axis, (start, offset, n) in enumerate(zip(self.starts, offsets, self.sizes, strict=True)):
                 behind = len(self.sizes) - 1 - axis
-                place = (start + offset).reshape(*start.shape[:-1], *(1,) * axis, -1, *(1,) * behind)
+                place = (start + offset).reshape(*start.shape[:-1], *(1,) * axis, start.shape[-1], *(1,) * behind)
                 index = place if index is None else index * n + place
             assert index is not None
             yield index

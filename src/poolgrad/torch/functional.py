@@ -249,7 +249,7 @@ def _unpooled(
 ) -> list[int]:  # fmt: skip
     """The spatial sizes of the result: as given, if pooling could have led from there to x."""
     window = arguments.per_axis(name, "kernel_size", kernel_size, axes, 1)
-    strides = window if stride is None or stride == [] else arguments.per_axis(name, "stride", stride, axes, 1)
+    strides = window if stride is None or stride in ([], ()) else arguments.per_axis(name, "stride", stride, axes, 1)
     pads = arguments.per_axis(name, "padding", padding, axes, 0)
     natural = [(n - 1) * s + k - 2 * p for n, s, k, p in zip(x.shape[-axes:], strides, window, pads, strict=True)]
     sizes = natural if output_size is None else list(output_size)[-axes:]

@@ -1,0 +1,63 @@
+"""JAX and CuPy arrays in the raw operators: the same kind of array comes out, with the bits that NumPy gets."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import poolgrad
+from poolgrad.catalog import operators
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from malformed import GOOD
+
+
+def check(name, into, out_of, kind):
+    given = dict(GOOD[name]())
+    expected = getattr(poolgrad.raw_ops, name)(**given)
+    handed = {key: into(value) if isinstance(value, np.ndarray) else value for key, value in given.items()}
+    found = getattr(poolgrad.raw_ops, name)(**handed)
+    pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+    for result, value in pairs:
+        assert isinstance(result, kind)
+        assert np.array_equal(out_of(result), value)
+
+
+@pytest.mark.parametrize("name", list(operators))
+def test_jax(name, recwarn):
+    jax = pytest.importorskip("jax")
+    check(name, jax.numpy.asarray, np.asarray, jax.Array)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("name", list(operators))
+def test_cupy(name):
+    cupy = pytest.importorskip("cupy")
+    check(name, cupy.asarray, cupy.asnumpy, cupy.ndarray)
+
+
+def test_jax_bfloat16():
+    jnp = pytest.importorskip("jax.numpy")
+    x = jnp.arange(16, dtype=jnp.bfloat16).reshape(1, 4, 4, 1)
+    y = poolgrad.raw_ops.AvgPool(value=x, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID")
+    assert y.dtype == jnp.bfloat16
+    assert np.asarray(y, np.float32).ravel().tolist() == [2.5, 4.5, 10.5, 12.5]
+
+
+def test_traced_jax_arrays_are_refused():
+    jax = pytest.importorskip("jax")
+
+    def pool(x):
+        return poolgrad.raw_ops.AvgPool(value=x, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID")
+
+    with pytest.raises(TypeError, match="inside jit"):
+        jax.jit(pool)(jax.numpy.zeros((1, 4, 4, 1)))
+
+
+def test_maps_on_jax_arrays():
+    jnp = pytest.importorskip("jax.numpy")
+    x = jnp.asarray([3.0, 1, 4, 1, 5, 9])
+    y, indices = poolgrad.max_pool(x, 2, layout="X", return_indices=True)
+    assert np.asarray(y).tolist() == [3, 4, 9]
+    assert np.asarray(indices).tolist() == [0, 2, 5]
