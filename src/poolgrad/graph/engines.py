@@ -1,11 +1,12 @@
 """Where a page is computed: one small class per engine. It has an array library and moves arrays in and out of it.
 
 >>> sorted(ENGINES)
-['cpu', 'cuda', 'torch']
+['cpu', 'cuda', 'dask', 'torch']
 """
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final, Protocol
 
 import numpy as np
@@ -110,7 +111,54 @@ class Cuda(Torch):
             raise EngineError("the engine 'cuda' needs a GPU that PyTorch can use; there is none here")
 
 
-ENGINES: Final[dict[str, type[Any]]] = {"cpu": Cpu, "cuda": Cuda, "torch": Torch}
+class Dask:
+    """Dask arrays: chunk by chunk on the threads of this process, or on the cluster whose client is the current one.
+
+    A block is computed when it is run, and its chunks stay where they were computed.
+    """
+
+    name = "dask"
+
+    def __init__(self) -> None:
+        try:
+            import array_api_compat.dask.array
+            import dask.array
+        except ImportError as missing:
+            raise EngineError(f"the engine 'dask' needs {missing.name}: pip install 'poolgrad[graph,dask]'") from None
+        self.da: Any = dask.array
+        self.xp: Any = array_api_compat.dask.array
+
+    def asarray(self, value: Any) -> Any:
+        """As a Dask array whose chunks are computed."""
+        array = value if isinstance(value, self.da.Array) else self.da.from_array(np.asarray(value))
+        computed = array.persist()
+        if "distributed" in sys.modules:
+            _raise_faults(computed)
+        return computed
+
+    def to_numpy(self, array: Any) -> Array:
+        """All chunks in one NumPy array."""
+        found: Array = array.compute()
+        return found
+
+    def dtype_name(self, array: Any) -> str:
+        """The name of its dtype."""
+        return str(array.dtype.name)
+
+
+def _raise_faults(computed: Any) -> None:
+    """On a cluster: waits for the chunks, and raises what went wrong with them."""
+    from distributed import futures_of, wait
+
+    futures = futures_of(computed)
+    if futures:
+        wait(futures)
+    for future in futures:
+        if future.status == "error":
+            future.result()
+
+
+ENGINES: Final[dict[str, type[Any]]] = {"cpu": Cpu, "cuda": Cuda, "dask": Dask, "torch": Torch}
 """The engines by name."""
 
 
