@@ -3,6 +3,7 @@
 import numpy as np
 import torch
 from hypothesis import strategies as st
+
 from poolgrad.graph import Output, Scope, ops
 from poolgrad.graph.inference import read_attributes
 
@@ -20,7 +21,7 @@ def _unary(scope, x, draw):
 
 def _binary(scope, x, draw, others):
     name = draw(st.sampled_from(["Add", "Subtract", "Multiply", "Maximum", "Minimum"]))
-    same = [o for o in others if o.shape == x.shape]
+    same = [o for o in others if o.shape == x.shape and (None not in x.shape or o is x)]
     other = draw(st.sampled_from(same)) if draw(st.booleans()) else _scalar(scope, draw, x)
     pair = (x, other) if draw(st.booleans()) else (other, x)
     return getattr(ops, name)(scope, *pair)
@@ -51,7 +52,7 @@ def _shaped(scope, x, draw, others):
     if kind == "Pad":
         return ops.Pad(scope, x, draw(st.lists(st.integers(0, 1), min_size=2 * rank, max_size=2 * rank)))
     if kind == "Slice":
-        begin = [draw(st.integers(0, n - 1)) for n in x.shape]
+        begin = [draw(st.integers(0, (n or 1) - 1)) for n in x.shape]
         return ops.Slice(scope, x, begin, [draw(st.sampled_from([-1, 1])) for _ in begin])
     return ops.Concat(scope, [x, x], draw(st.integers(-rank, rank - 1)))
 
@@ -97,11 +98,13 @@ def _axes(x, a):
 
 
 def _reduce(function):
-    return lambda v, a: function(v["input"], dim=_axes(v["input"], a), keepdim=a["keep_dims"]) if v["input"].ndim else v["input"]
+    return lambda v, a: (
+        function(v["input"], dim=_axes(v["input"], a), keepdim=a["keep_dims"]) if v["input"].ndim else v["input"]
+    )
 
 
 def _first_extreme(sign):
-    """The gradient of PyTorch's amax is shared among ties; flattened max picks one. Random numbers tie only by padding."""
+    """The first of equals wins; the gradient of PyTorch's own amax is shared among them."""
 
     def function(v, a):
         x = v["input"]
@@ -186,7 +189,9 @@ def in_torch(page, leaves):
             found[name] = torch.tensor(values["value"].cast(values["dtype"], values["shape"]).copy())
             continue
         wires = {
-            pin: [found[w.partition(".")[0]] for w in ws] if block.type.pins[pin].many else found[ws[0].partition(".")[0]]
+            pin: [found[w.partition(".")[0]] for w in ws]
+            if block.type.pins[pin].many
+            else found[ws[0].partition(".")[0]]
             for pin, ws in block.inputs.items()
         }
         found[name] = IN_TORCH[block.type.name](wires, values)

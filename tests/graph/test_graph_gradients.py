@@ -1,11 +1,12 @@
-"""Symbolic gradients are right: against PyTorch on random pages, against differences for every block and every order."""
+"""Symbolic gradients are right: against PyTorch on random pages, against differences for every block and order."""
 
 import numpy as np
-import poolgrad as pg
 import pytest
 from graphs import gradients_in_torch, pages
 from hypothesis import given, settings
 from malformed import GOOD
+
+import poolgrad as pg
 from poolgrad.catalog import operators
 from poolgrad.errors import InvalidArgument, InvalidType
 from poolgrad.graph import ClientSession, Output, PageError, Scope, add_symbolic_gradients, block_types, ops

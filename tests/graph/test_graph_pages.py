@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from graphs import pages
 from hypothesis import given, settings
+
 from poolgrad.graph import ClientSession, Page, PageError, Scope, ops, palette
 
 
@@ -49,7 +50,10 @@ def test_blocks_get_free_names(page):
         (lambda p: p.wire("x.output", "y.x[0]"), "takes one wire"),
         (lambda p: p.unwire("x.value"), "no pin 'value'"),
         (lambda p: p.move("x", float("inf"), 0), "not a place"),
-        (lambda p: p.paste({"poolgrad-page": 1, "blocks": [{"name": "a", "type": "Nope"}], "wires": []}), "no block type"),
+        (
+            lambda p: p.paste({"poolgrad-page": 1, "blocks": [{"name": "a", "type": "Nope"}], "wires": []}),
+            "no block type",
+        ),
     ],
 )
 def test_a_refused_change_changes_nothing(page, change, reason):

@@ -35,10 +35,11 @@ def register(app: typer.Typer) -> None:
 
 def _outputs(context: typer.Context, incomplete: str) -> list[str]:
     """Completion: the blocks of the page."""
+    page = context.params.get("page") or next(iter(context.args), None)
     try:
-        names = list(Page.load(context.params["page"]).blocks)
-    except (PoolgradError, KeyError, TypeError):
-        return []
+        names = list(Page.load(page).blocks) if page else []
+    except PoolgradError:
+        names = []
     return [name for name in names if name.startswith(incomplete)]
 
 

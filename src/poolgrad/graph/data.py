@@ -35,7 +35,12 @@ from .values import MOST_KNOWN, Spec, Values, numpy_dtype
 # ---------------------------------------------------------------------------------------------------------------------
 # Const, Placeholder
 
-_NOTHING = Values(np.zeros(0))
+
+class _Nothing(Values):
+    """The value of a constant that has none yet."""
+
+
+_NOTHING = _Nothing(np.zeros(0))
 
 
 def _const(call: Call) -> Spec:

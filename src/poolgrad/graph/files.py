@@ -313,7 +313,7 @@ class _Tif:
     def write(path: Path, numbers: Array) -> None:
         import tifffile
 
-        tifffile.imwrite(path, numbers)
+        tifffile.imwrite(path, numbers, photometric="minisblack")
 
 
 _FORMS: Final[dict[str, Any]] = {

@@ -24,7 +24,7 @@ from .blocktypes import BlockType, block_types, to_json
 from .files import Files
 from .inference import Inference, Inferred
 from .problems import PageError, Problem
-from .values import Spec
+from .values import Spec, Values
 
 if TYPE_CHECKING:
     from .scope import Scope
@@ -77,6 +77,7 @@ class Page:
         self._memory = inference.Memory()
         self._sure: dict[str, Inferred] = {}
         self._scopes: set[str] = set()
+        self._files: Files | None = None
 
     # -- reading and writing ------------------------------------------------------------------------------------------
 
@@ -109,6 +110,12 @@ class Page:
         Large constants move into files beside it.
         """
         pagefile.save(self, Path(path))
+
+    def with_files(self, files: Files) -> Page:
+        """The same page, seeing these files."""
+        made = self.copy()
+        made._files, made._sure = files, {}
+        return made
 
     def copy(self) -> Page:
         """The same page, to be changed independently."""
@@ -199,7 +206,7 @@ class Page:
         """Puts a new block on the page with all its wires, unless there is a problem with it."""
         for source in block.sources():
             self._inferred(source)
-        problems = self._memory.infer(block, self._specs(block), Files(self.folder)).problems
+        problems = self._memory.infer(block, self._specs(block), self._files or Files(self.folder)).problems
         if not problems:
             self._put_new(block)
         return problems
@@ -351,7 +358,7 @@ class Page:
 
     def _inferred(self, name: str) -> Inferred:
         if name not in self._sure:
-            files = Files(self.folder)
+            files = self._files or Files(self.folder)
             for each in self._upstream(name):
                 block = self._blocks[each]
                 self._sure[each] = self._memory.infer(block, self._specs(block), files)
@@ -517,6 +524,9 @@ def _canonical(type: BlockType, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def in_order(type: BlockType, attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Defaults are left out, and the order is that of the declaration."""
+    value = attributes.get("value")
+    if isinstance(value, Values) and 0 in value.array.shape[:-1] and not attributes.get("shape"):
+        attributes = {**attributes, "shape": value.array.shape}  # an empty list does not tell what it is a list of
     return {
         name: attributes[name]
         for name, setting in type.settings.items()

@@ -14,6 +14,7 @@ from ..catalog import Operator, operators
 from ..declare import Attribute, Input, Kind
 from ..errors import InvalidArgument, PoolgradError
 from ..policy import policy
+from ..windows import spatial_axes
 from .blocktypes import MEANINGS, BlockType, Call, Nans, Pin, Ties, block_types, expect_dtype
 from .values import Dims, Spec
 
@@ -104,7 +105,8 @@ def _possible(operator: Operator, call: Call, shapes: dict[str, Dims]) -> tuple[
         except PoolgradError as error:
             refusal = refusal or error
             continue
-        return tuple(_opened(spec, operator, call, shapes) for spec in specs)
+        named = zip(operator.outputs, specs, strict=True)
+        return tuple(_opened(name, spec, operator, call, shapes) for name, spec in named)
     if refusal is not None and refusal.argument in call.type.settings:
         raise refusal
     return _nothing_known(operator, call)
@@ -158,9 +160,13 @@ def _fits(open_shape: Dims | None, expected: object) -> bool:
     return None in open_shape and all(n is None or n == e for n, e in zip(open_shape, expected, strict=True))
 
 
-def _opened(spec: Spec, operator: Operator, call: Call, shapes: Mapping[str, Dims]) -> Spec:
+def _opened(name: str, spec: Spec, operator: Operator, call: Call, shapes: Mapping[str, Dims]) -> Spec:
     """The spec with every axis opened that is open in an input: windows never mix axes."""
     assert spec.shape is not None
+    sequences = [output for output in operator.outputs if "sequence" in output]
+    if name in sequences:
+        axis = spatial_axes(call["data_format"])[sequences.index(name)]
+        return spec if shapes[operator.inputs[0].name][axis] is not None else Spec((None,), spec.dtype)
     if any(None in shapes[i.name] for i in operator.inputs if i.kind.name == "ints"):
         return Spec((None,) * len(spec.shape), spec.dtype)
     rank = len(spec.shape)

@@ -122,8 +122,8 @@ class ClientSession:
         keep_all: bool,
     ) -> Report:
         fed = {_output_name(self.page, key): value for key, value in (feeds or {}).items()}
-        page = self.page.copy()
-        files = Files(page.folder, self.allow, self.overwrite)
+        files = Files(self.page.folder, self.allow, self.overwrite)
+        page = self.page.with_files(files)
         run = _Run(self, page, files, _fed(page, fed, self.engine), on_event, cancel, keep_all)
         wanted = list(page.blocks) if targets is None else [page[t.partition(".")[0]].name for t in targets]
         return run.run(wanted)
@@ -263,7 +263,7 @@ class _Run:
     def _key(self, block: Block) -> str:
         values = self.values[block.name]
         parts: list[Any] = [self.engine.name, block.type.name]
-        parts += [(n, v.digest if isinstance(v, Values) else v) for n, v in sorted(values.items())]
+        parts += [(n, v.identity(values["dtype"]) if isinstance(v, Values) else v) for n, v in sorted(values.items())]
         for pin, wires in block.inputs.items():
             parts.append((pin, [self._wire_key(wire) for wire in wires]))
         parts += [

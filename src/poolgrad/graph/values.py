@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from .. import catalog
-from ..errors import InvalidArgument, InvalidType
+from ..errors import InvalidArgument, InvalidType, PoolgradError
 
 DTYPES: Final = (*catalog.DTYPES, "bool")
 """The dtypes of tensors on a page."""
@@ -108,6 +108,13 @@ class Values:
     def digest(self) -> str:
         """Tells two arrays apart by dtype, shape and bits."""
         return digest_of(self.array)
+
+    def identity(self, dtype: str) -> str:
+        """Tells two constants of this dtype apart: 1 and 1.0 are the same there."""
+        try:
+            return digest_of(self.cast(dtype))
+        except PoolgradError:
+            return self.digest
 
     def to_json(self) -> Any:
         """Nested lists. Numbers that JSON or a browser would change are written as texts."""

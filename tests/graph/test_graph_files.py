@@ -1,0 +1,220 @@
+"""Load, Save and constants in files: every format, and never a file that the page may not see."""
+
+import os
+import zipfile
+
+import numpy as np
+import pytest
+import zarr
+from PIL import Image
+
+from poolgrad.graph import BlockError, ClientSession, Page, ops
+from poolgrad.graph.files import Files
+
+NUMBERS = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
+def loading(folder, file, **attributes):
+    page = Page(folder=folder)
+    page.add("Load", "x", {"file": file, **attributes})
+    return page
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint16", "int64", "bool"])
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".zarr", ".tif"])
+def test_what_is_saved_is_loaded(tmp_path, suffix, dtype):
+    numbers = NUMBERS.astype(dtype)
+    page = Page(folder=tmp_path)
+    page.add("Const", "x", {"value": numbers, "dtype": dtype})
+    page.add("Save", "s", {"file": f"inner/y{suffix}"})
+    page.wire("x.output", "s.input")
+    assert ClientSession(page).run("s.output").tobytes() == numbers.tobytes()
+    back = loading(tmp_path, f"inner/y{suffix}")
+    assert back.infer().outputs["x.output"][:2] == (numbers.shape, dtype), "described without reading it"
+    assert ClientSession(back).run("x.output").tobytes() == numbers.tobytes()
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_pictures(tmp_path, channels):
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 7, channels), dtype=np.uint8)
+    Image.fromarray(pixels[..., 0] if channels == 1 else pixels).save(tmp_path / "p.png")
+    page = loading(tmp_path, "p.png")
+    assert page.infer().outputs["x.output"].shape == (5, 7, channels)
+    found = ClientSession(page).run("x.output")
+    assert np.array_equal(found, pixels)
+    page.add("Save", "s", {"file": "q.png"})
+    page.wire("x.output", "s.input")
+    ClientSession(page).evaluate()
+    assert np.array_equal(np.asarray(Image.open(tmp_path / "q.png")).reshape(pixels.shape), pixels)
+
+
+def test_pictures_of_numbers_are_scaled(tmp_path):
+    Files(tmp_path).write("p.png", np.linspace(-1, 1, 12, dtype=np.float32).reshape(1, 3, 4, 1))
+    assert np.asarray(Image.open(tmp_path / "p.png")).ravel()[[0, -1]].tolist() == [0, 255]
+
+
+def test_pictures_with_palette_and_sixteen_bits(tmp_path):
+    Image.fromarray(np.zeros((2, 2, 3), np.uint8)).convert("P").save(tmp_path / "palette.png")
+    deep = np.array([[0, 65535]], np.uint16)
+    Image.fromarray(deep).save(tmp_path / "deep.png")
+    for file, spec in (("palette.png", ((2, 2, 3), "uint8")), ("deep.png", ((1, 2, 1), "uint16"))):
+        page = loading(tmp_path, file)
+        assert page.infer().outputs["x.output"][:2] == spec
+        found = ClientSession(page).run("x.output")
+        assert (found.shape, found.dtype.name) == spec
+    assert found.ravel().tolist() == [0, 65535]
+
+
+def test_arrays_of_archives_and_groups(tmp_path):
+    np.savez(tmp_path / "a.npz", first=np.zeros(2), second=np.ones(3))
+    group = zarr.open_group(tmp_path / "g.zarr", mode="w")
+    group.create_array("inner", shape=(4,), dtype="float32")[...] = 7
+    assert ClientSession(loading(tmp_path, "a.npz", key="second")).run("x").tolist() == [1, 1, 1]
+    assert ClientSession(loading(tmp_path, "g.zarr", key="inner")).run("x").tolist() == [7, 7, 7, 7]
+    (problem,) = loading(tmp_path, "a.npz").infer().problems
+    assert "the file has the arrays first, second" in problem.message
+    assert problem.place == "key"
+    (problem,) = loading(tmp_path, "g.zarr").infer().problems
+    assert "inner" in problem.message
+    page = Page(folder=tmp_path)
+    page.add("Const", "c", {"file": "a.npz:second"})
+    assert ClientSession(page).run("c").tolist() == [1, 1, 1]
+
+
+def test_other_byte_orders(tmp_path):
+    np.save(tmp_path / "big.npy", np.arange(3, dtype=">f4"))
+    found = ClientSession(loading(tmp_path, "big.npy")).run("x")
+    assert (found.dtype, found.tolist()) == (np.dtype("float32"), [0, 1, 2])
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(2))
+    page = loading(tmp_path, "x.npy")
+    session = ClientSession(page)
+    assert session.run("x").tolist() == [0, 0]
+    assert session.evaluate().blocks["x"].status == "cached"
+    np.save(tmp_path / "x.npy", np.ones(3))
+    os.utime(tmp_path / "x.npy", ns=(1, 1))
+    assert page.infer().outputs["x.output"].shape == (3,)
+    assert session.run("x").tolist() == [1, 1, 1]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What a page may not see
+
+
+@pytest.mark.parametrize(
+    "name", ["../x.npy", "inner/../../x.npy", "/etc/passwd", "link.npy", "folder/x.npy", "..", ".", ""]
+)
+def test_files_outside_the_folder(tmp_path, name):
+    inside = tmp_path / "page"
+    inside.mkdir()
+    np.save(tmp_path / "x.npy", np.zeros(2))
+    (inside / "link.npy").symlink_to(tmp_path / "x.npy")
+    (inside / "folder").symlink_to(tmp_path)
+    for type, pin in (("Load", None), ("Save", "input"), ("Const", None)):
+        page = Page(folder=inside)
+        page.add(type, "b", {"file": name})
+        if pin:
+            page.add("Const", "c", {"value": 1})
+            page.wire("c.output", f"b.{pin}")
+        result = ClientSession(page).evaluate(["b"]).blocks["b"]
+        assert result.status == "failed"
+        assert result.problem.place in ("file", "value")
+    assert np.load(tmp_path / "x.npy").tolist() == [0, 0]
+
+
+def test_folders_that_the_caller_allows(tmp_path):
+    inside, beside = tmp_path / "page", tmp_path / "data"
+    inside.mkdir()
+    beside.mkdir()
+    np.save(beside / "x.npy", np.ones(2))
+    page = loading(inside, str(beside / "x.npy"))
+    with pytest.raises(BlockError, match="outside the folder"):
+        ClientSession(page).run("x")
+    assert ClientSession(page, allow=[beside]).run("x").tolist() == [1, 1]
+
+
+def test_pages_without_a_folder_see_no_files():
+    page = Page()
+    page.add("Load", "x", {"file": "x.npy"})
+    assert "no folder yet" in page.infer().problems[0].message
+
+
+def test_existing_files_are_not_replaced_unless_allowed(tmp_path):
+    page = Page(folder=tmp_path)
+    page.add("Const", "x", {"value": "1,2"})
+    page.add("Save", "s", {"file": "y.npy"})
+    page.wire("x.output", "s.input")
+    for _ in range(2):
+        assert ClientSession(page).evaluate().ok, "the same contents may be saved again"
+    page.set("x", "value", "3,4")
+    report = ClientSession(page).evaluate()
+    assert "exists with other contents" in report.problems[0].message
+    assert np.load(tmp_path / "y.npy").tolist() == [1, 2]
+    assert ClientSession(page, overwrite=True).evaluate().ok
+    assert np.load(tmp_path / "y.npy").tolist() == [3, 4]
+    assert [p.name for p in tmp_path.iterdir()] == ["y.npy"]
+
+
+def test_a_page_cannot_be_overwritten_by_its_blocks(tmp_path):
+    page = Page(folder=tmp_path)
+    page.add("Const", "x", {"value": 1})
+    page.add("Save", "s", {"file": "p.page.json"})
+    page.wire("x.output", "s.input")
+    assert "is not one of .npy" in page.infer().problems[0].message
+
+
+def test_nothing_is_unpickled(tmp_path):
+    class Evil:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "pwned"),))
+
+    np.save(tmp_path / "evil.npy", np.array([Evil()], object), allow_pickle=True)
+    np.savez(tmp_path / "evil.npz", a=np.array([Evil()], object))
+    for file in ("evil.npy", "evil.npz"):
+        assert not ClientSession(loading(tmp_path, file)).evaluate().ok
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_broken_files(tmp_path):
+    for suffix in (".npy", ".npz", ".png", ".tif"):
+        (tmp_path / f"bad{suffix}").write_bytes(b"\x93NUMPY\x01\x00v\x00{'descr': garbage")
+        page = loading(tmp_path, f"bad{suffix}")
+        (problem,) = page.infer().problems
+        assert "cannot be read" in problem.message
+    np.save(tmp_path / "text.npy", np.array(["a"]))
+    assert "dtype" in loading(tmp_path, "text.npy").infer().problems[0].message
+    (tmp_path / "bad.csv").write_text("1,2")
+    assert "is not one of" in loading(tmp_path, "bad.csv").infer().problems[0].message
+    assert "there is no file 'no.npy'" in loading(tmp_path, "no.npy").infer().problems[0].message
+
+
+def test_a_file_that_claims_to_be_huge(tmp_path):
+    """The header is believed only as far as memory goes, and nothing is allocated for it."""
+    header = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000, 1000000), }"
+    header += b" " * (118 - len(header) - 1) + b"\n"
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+    (tmp_path / "huge.npy").write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "huge.npz", "w") as archive:
+        archive.writestr("a.npy", content)
+    for file in ("huge.npy", "huge.npz"):
+        report = ClientSession(loading(tmp_path, file), max_memory=2**30).evaluate()
+        assert "are in use" in report.problems[0].message
+
+
+def test_names_are_not_code():
+    page = Page()
+    name = "x; import os"
+    assert "cannot be" not in name
+    page.add("Const", "x", {"value": "1"})
+    page.add("Load", "y", {"file": "__import__('os').system('true').npy"})
+    assert page.infer().problems
+    assert "os.system" not in page.fragment(["x"])
+
+
+def test_ops_read_files_too(tmp_path):
+    np.save(tmp_path / "x.npy", np.arange(3.0))
+    page = Page(folder=tmp_path)
+    y = ops.Square(page.scope, ops.Load(page.scope, "x.npy"))
+    assert ClientSession(page).run(y).tolist() == [0, 1, 4]
