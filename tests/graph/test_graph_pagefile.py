@@ -1,5 +1,6 @@
 """The page file: the same page comes back, what is malformed is refused with its line, saves are all or nothing."""
 
+import contextlib
 import json
 import os
 import random
@@ -372,3 +373,36 @@ def test_kill_9_during_a_save_leaves_a_whole_page(tmp_path):
         assert ClientSession(found).run("y.output").tolist() == [1, 4, 9]
         titles.add(found.title)
     assert len(titles) > 1, "the process did save"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_reader_and_the_schema_agree(seed):
+    """What the schema refuses is refused, although the reader looks at long lists of numbers by itself."""
+    rng = random.Random(seed)
+    odd = [None, True, -1, 1.5, "", "x", [], [[]], [1, [2, "3"]], [1, None], [[{}]], {}, {"a": 1}]
+    validator, accepted = jsonschema.Draft202012Validator(schema()), 0
+    for _ in range(200):
+        data = json.loads(GOOD)
+        place = data
+        while True:
+            key = rng.choice(list(place) if isinstance(place, dict) else list(range(len(place))))
+            if not isinstance(place[key], (dict, list)) or not place[key] or rng.random() < 0.2:
+                place[key] = rng.choice(odd)
+                break
+            place = place[key]
+        if validator.is_valid(data):
+            accepted += 1
+            with contextlib.suppress(PageError):  # names and wires are checked beyond the schema
+                Page.from_dict(data)
+        else:
+            with pytest.raises(PageError):
+                Page.from_dict(data)
+    assert 5 < accepted < 180
+
+
+def test_long_constants_are_read_quickly():
+    numbers = ", ".join(["0.25"] * 300_000)
+    begin = time.process_time()
+    page = Page.loads(GOOD.replace("[1, 2, 3]", f"[{numbers}]"))
+    assert page.infer().outputs["x.output"].shape == (300_000,)
+    assert time.process_time() - begin < 2

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from .problems import EngineError
-from .values import Array, numpy_dtype, read_only
+from .values import Array, digest_of, numpy_dtype, read_only
 
 
 class Engine(Protocol):
@@ -34,6 +34,10 @@ class Engine(Protocol):
         """The name of an array's dtype."""
         ...
 
+    def identity(self, array: Any) -> str:
+        """A text that tells arrays with different contents apart."""
+        ...
+
 
 class Cpu:
     """NumPy, and the kernels that poolgrad brings along. Results cannot be written to: they may be used again."""
@@ -52,6 +56,10 @@ class Cpu:
     def dtype_name(self, array: Array) -> str:
         """The name of its dtype."""
         return str(array.dtype.name)
+
+    def identity(self, array: Array) -> str:
+        """A digest of its contents."""
+        return digest_of(array)
 
 
 class Torch:
@@ -97,6 +105,10 @@ class Torch:
     def dtype_name(self, array: Any) -> str:
         """The name of its dtype."""
         return str(array.dtype).removeprefix("torch.")
+
+    def identity(self, array: Any) -> str:
+        """A digest of its contents."""
+        return digest_of(self.to_numpy(array))
 
 
 class Cuda(Torch):
@@ -144,6 +156,10 @@ class Dask:
     def dtype_name(self, array: Any) -> str:
         """The name of its dtype."""
         return str(array.dtype.name)
+
+    def identity(self, array: Any) -> str:
+        """Its name, which Dask makes from what it computes: nothing is read for it."""
+        return str(array.name)
 
 
 def _raise_faults(computed: Any) -> None:

@@ -32,7 +32,7 @@ from .page import Block, Page
 from .problems import BlockError, Cancelled, PageError, Problem
 from .results import BlockResult, Cache, Event, Report
 from .scope import Output, Scope
-from .values import Spec, Values, digest_of, numpy_dtype
+from .values import Spec, Values, numpy_dtype
 
 _run_numbers = count()
 
@@ -283,7 +283,7 @@ class _Run:
             return f"{self.keys[name]}.{output}"
         key = f"feed {wire}"
         if key not in self.keys:
-            self.keys[key] = digest_of(self.engine.to_numpy(self.feeds[wire]))
+            self.keys[key] = self.engine.identity(self.feeds[wire])
         return self.keys[key]
 
     # -- the schedule -------------------------------------------------------------------------------------------------

@@ -293,7 +293,7 @@ def Place(xp: Any, input: Number, shape: HostShape, begin: HostInts) -> Any:
 
 def placed(xp: Any, x: Any, shape: Any, begin: Any, fill: Any) -> Any:
     """x as a part of a larger array."""
-    result = xp.full(tuple(shape), fill, dtype=x.dtype, device=x.device)
+    result = xp.full(tuple(shape), fill, dtype=x.dtype, device=getattr(x, "device", None))
     result[tuple(slice(b, b + n) for b, n in zip(begin, x.shape, strict=True))] = x
     return result
 

@@ -150,6 +150,23 @@ def read_only(array: Array) -> Array:
 
 
 def _from_lists(numbers: object) -> Array:
+    """An array of float64, int64, uint64 or bool with exactly these numbers."""
+    quick = _converted_at_once(numbers)
+    return _converted_singly(numbers) if quick is None else quick
+
+
+def _converted_at_once(numbers: object) -> Array | None:
+    """What NumPy makes of the lists, if that is surely exact: no texts in them, no integers beyond what floats hold."""
+    try:
+        array = np.asarray(numbers)
+    except (ValueError, OverflowError):
+        return None
+    whole = array.dtype in (np.int64, np.bool_)
+    exact = array.dtype == np.float64 and array.size > 0 and np.abs(array).max() < 2**53
+    return array if whole or exact else None
+
+
+def _converted_singly(numbers: object) -> Array:
     shape = _shape(numbers)
     flat = [_number(n) for n in _flat(numbers)]
     exact = np.array(flat or [0.0], object)[: len(flat)].reshape(shape)
