@@ -2,11 +2,13 @@
 killed."""
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import dask.array as da
 import numpy as np
@@ -20,13 +22,13 @@ PATIENCE = 60
 CHUNKS = 8 * 8 * 10
 
 
-def started(*arguments):
+def started(*arguments, stdout=subprocess.DEVNULL):
     """A Python process of its own."""
     environment = os.environ | {"OMP_NUM_THREADS": "1", "POOLGRAD_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", *map(str, arguments)],
         env=environment,
-        stdout=subprocess.DEVNULL,
+        stdout=stdout,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -103,6 +105,24 @@ def test_arrays_on_a_cluster(cluster):
         with pytest.raises(pg.errors.InvalidArgument, match="max_unpool: indices has an entry 16"):
             client.compute(bad).result(timeout=PATIENCE)
     np.testing.assert_array_equal(found, pg.max_pool(x, 3, 2, "same", layout="ZYX"))
+
+
+def test_pages_on_a_cluster(cluster):
+    page = Path(__file__).resolve().parents[2] / "examples" / "maxpool3dgrad.page.json"
+    there = started("poolgrad.cli", "run", page, "--cluster", cluster.address, "--json", stdout=subprocess.PIPE)
+    here = started("poolgrad.cli", "run", page, "--json", stdout=subprocess.PIPE)
+    results = []
+    for process in (there, here):
+        answer, problems = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0, problems
+        results.append(without_seconds(json.loads(answer)))
+    assert results[0] == results[1]
+
+
+def without_seconds(answer):
+    if isinstance(answer, dict):
+        return {key: without_seconds(value) for key, value in answer.items() if key != "seconds"}
+    return [without_seconds(value) for value in answer] if isinstance(answer, list) else answer
 
 
 def test_workers_and_clients_may_die(cluster, tmp_path, rng):

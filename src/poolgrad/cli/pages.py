@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,6 +83,9 @@ def run(
             help=f"Where to compute: {', '.join(ENGINES)}.", callback=_engine, autocompletion=lambda: list(ENGINES)
         ),
     ] = "cpu",
+    cluster: Annotated[
+        str | None, typer.Option(help="Address of a Dask scheduler, such as tcp://host:8786, to compute on.")
+    ] = None,
     watch: Annotated[bool, typer.Option("--watch", help="Run again whenever the page or its data changes.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Results for machines, on stdout.")] = False,
     max_memory: Size = None,
@@ -101,13 +104,29 @@ def run(
         poolgrad run page.json
         poolgrad run page.json --feed x=volume.npy --fetch gx --save out/
         poolgrad run page.json --device cuda --watch
+        poolgrad run page.json --cluster tcp://scheduler:8786
     """
-    session = ClientSession(
-        Page(), device, max_memory=max_memory, threads=threads, overwrite=overwrite, allow=tuple(allow or ())
-    )
-    runner = _Runner(session, page, feed or [], fetch, save, as_json)
-    code = runner.watch() if watch else runner.run()
+    with _client_of(cluster):
+        session = ClientSession(
+            Page(),
+            device if cluster is None else "dask",
+            max_memory=max_memory,
+            threads=threads,
+            overwrite=overwrite,
+            allow=tuple(allow or ()),
+        )
+        runner = _Runner(session, page, feed or [], fetch, save, as_json)
+        code = runner.watch() if watch else runner.run()
     raise typer.Exit(code)
+
+
+def _client_of(cluster: str | None) -> AbstractContextManager[Any]:
+    if cluster is None:
+        return nullcontext()
+    from ..volumes.engine import connected
+
+    client: AbstractContextManager[Any] = connected(cluster, current=True)
+    return client
 
 
 class _Runner:

@@ -116,19 +116,25 @@ def local(threads: int | None, memory: int | None) -> Iterator[Engine]:
 @contextmanager
 def cluster(address: str, memory: int | None, patience: float = 60) -> Iterator[Engine]:
     """An engine of the workers of a `distributed` scheduler. `memory` is per worker; otherwise half of what it has."""
-    from distributed import Client
-
-    try:
-        client = Client(address, timeout=patience, set_as_default=False)
-        client.wait_for_workers(1, timeout=patience)
-    except (OSError, TimeoutError, ValueError) as error:
-        problem = f"cluster: no scheduler with workers answers at {address} ({error or type(error).__name__})"
-        raise InvalidArgument(problem, argument="cluster", given=address) from None
+    client = connected(address, patience)
     try:
         with client.get_executor(pure=False, retries=0) as executor:
             yield Engine(executor, _thread_counter(client), _memory_per_task(client, memory))
     finally:
         client.close()
+
+
+def connected(address: str, patience: float = 60, current: bool = False) -> Any:
+    """A client of the scheduler at this address, which has at least one worker; as the current one, if wanted."""
+    from distributed import Client
+
+    try:
+        client = Client(address, timeout=patience, set_as_default=current)
+        client.wait_for_workers(1, timeout=patience)
+    except (OSError, TimeoutError, ValueError) as error:
+        problem = f"cluster: no scheduler with workers answers at {address} ({error or type(error).__name__})"
+        raise InvalidArgument(problem, argument="cluster", given=address) from None
+    return client
 
 
 def _memory_per_task(client: Any, memory: int | None) -> int:
