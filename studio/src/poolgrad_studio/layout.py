@@ -8,10 +8,10 @@ from typing import Any, Final
 
 from .document import Document, block_of
 
-COLUMN: Final = 280
-ROW: Final = 170
-WIDTH: Final = 200
-HEIGHT: Final = 110
+COLUMN: Final = 320
+ROW: Final = 310
+WIDTH: Final = 232
+HEIGHT: Final = 150
 MOST_DRAWN: Final = 400
 
 

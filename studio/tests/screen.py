@@ -1,0 +1,189 @@
+"""A real browser: the studio as a person sees it, with names for what a person does.
+
+A page that logs an error, breaks the Content-Security-Policy or asks another host for anything fails its test.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Playwright, expect
+from tab import Server
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run", "--disable-dev-shm-usage", "--font-render-hinting=none"]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+AXE = Path(__file__).resolve().parents[1] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+
+
+def find_browser() -> str | None:
+    """Chromium, installed with apt where it is missing and that is possible."""
+    found = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if found or os.environ.get("POOLGRAD_NO_BROWSER"):
+        return found
+    if shutil.which("apt-get") and os.geteuid() == 0:
+        quiet = {"check": False, "capture_output": True, "env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}}
+        subprocess.run(["apt-get", "update", "-q"], **quiet)  # type: ignore[call-overload]
+        subprocess.run(["apt-get", "install", "-y", "-q", "--no-install-recommends", "chromium"], **quiet)  # type: ignore[call-overload]
+    return next((path for name in NAMES if (path := shutil.which(name))), None)
+
+
+def launch(playwright: Playwright, path: str) -> Browser:
+    return playwright.chromium.launch(executable_path=path, args=FLAGS)
+
+
+class Screen:
+    """A tab, and a person in front of it."""
+
+    def __init__(self, context: BrowserContext, server: Server) -> None:
+        self.server = server
+        self.page: Page = context.new_page()
+        self.faults: list[str] = []
+        self.tolerated: list[str] = []
+        self.page.on("console", self._on_console)
+        self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
+        self.page.set_default_timeout(8000)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.faults.append(f"{message.type}: {message.text}")
+
+    def check(self) -> None:
+        """Fails if anything went wrong behind the scenes."""
+        assert [f for f in self.faults if not any(re.search(t, f) for t in self.tolerated)] == []
+
+    @contextmanager
+    def without_server(self) -> Iterator[None]:
+        """While the server is away, the browser complains about lost connections, as it should."""
+        self.tolerated.append("WebSocket|ERR_CONNECTION|ERR_EMPTY")
+        yield
+
+    # -- finding ------------------------------------------------------------------------------------------------------
+
+    def at(self, name: str) -> Locator:
+        """What carries a test id."""
+        return self.page.get_by_test_id(name)
+
+    def block(self, name: str) -> Locator:
+        return self.at(f"block-{name}")
+
+    def block_names(self) -> set[str]:
+        found = self.page.locator(".react-flow__node [data-testid^='block-']").all()
+        return {str(block.get_attribute("data-testid")).removeprefix("block-") for block in found}
+
+    def wires(self) -> int:
+        return self.page.locator(".react-flow__edge").count()
+
+    # -- doing --------------------------------------------------------------------------------------------------------
+
+    def open_gallery(self) -> None:
+        self.page.goto(self.server.link)
+        expect(self.at("gallery")).to_be_visible()
+
+    def open_page(self, name: str) -> None:
+        self.page.goto(f"{self.server.link}#/page/{name}")
+        expect(self.at("canvas")).to_be_visible()
+
+    def new_page(self) -> None:
+        self.open_gallery()
+        self.at("new-page").click()
+        expect(self.at("canvas")).to_be_visible()
+
+    def press(self, *keys: str) -> None:
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def type(self, text: str) -> None:
+        self.page.keyboard.type(text)
+
+    def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
+        """With the mouse, in steps, as hands do."""
+        mouse = self.page.mouse
+        mouse.move(*start)
+        mouse.down()
+        mouse.move((start[0] + end[0]) / 2, (start[1] + end[1]) / 2, steps=6)
+        mouse.move(*end, steps=6)
+        mouse.up()
+
+    def middle(self, where: Locator) -> tuple[float, float]:
+        box = where.bounding_box()
+        assert box is not None, f"{where} is not on the screen"
+        return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+    def wire(self, source: str, target: str) -> None:
+        """Draws a wire from an output to a pin."""
+        self.drag(self.middle(self.at(f"pin-{source}")), self.middle(self.at(f"pin-{target}")))
+
+    def set(self, block: str, **attributes: str) -> None:
+        """Types attributes in the inspector."""
+        self.block(block).locator("header, .head, [class*=head]").first.click()
+        for name, text in attributes.items():
+            field = self.at(f"attribute-{name}")
+            field.fill(text)
+            field.press("Tab")
+
+    def run(self) -> None:
+        self.at("run").click()
+        expect(self.at("run-status")).to_contain_text("Done")
+
+    def values(self, key: str) -> list[str]:
+        """The list of a result, as `name value` lines."""
+        self.at(f"result-{key}").click()
+        self.at("view-list").click()
+        rows = self.at("value-list").locator("[role=row]")
+        expect(rows.first).to_be_visible()
+        return [re.sub(r"\s+", " ", row.inner_text()).strip() for row in rows.all()]
+
+    def saved(self) -> None:
+        expect(self.at("save-status")).to_contain_text("Saved")
+
+    def shoot(self, path: Path | None) -> None:
+        """A picture for the documentation."""
+        if path is not None:
+            self.page.mouse.move(2, 2)
+            self.page.wait_for_timeout(350)
+            self.page.screenshot(path=path, animations="disabled")
+
+    def milliseconds(self, action: str, selector: str, count: int) -> float:
+        """How long it takes from an action until so many elements are painted."""
+        return float(
+            self.page.evaluate(
+                """([action, selector, count]) => new Promise((resolve) => {
+                    const begin = performance.now();
+                    const look = () => document.querySelectorAll(selector).length >= count
+                        ? requestAnimationFrame(() => resolve(performance.now() - begin)) : requestAnimationFrame(look);
+                    ACTION;
+                    look();
+                })""".replace("ACTION", action),
+                [action, selector, count],
+            )
+        )
+
+    def frames_while(self, act: Callable[[], None]) -> list[float]:
+        """The lengths of the frames that the browser shows while something is done."""
+        self.page.evaluate(
+            """() => { window.frameTimes = []; let last = performance.now();
+                const tick = (now) => { window.frameTimes.push(now - last); last = now; requestAnimationFrame(tick); };
+                requestAnimationFrame(tick); }"""
+        )
+        act()
+        return [float(time) for time in self.page.evaluate("window.frameTimes")]
+
+    def axe(self) -> list[str]:
+        """What an accessibility check finds."""
+        self.page.evaluate(AXE.read_text())
+        found: Any = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [f"{v['id']}: {v['help']} at {[n['target'] for n in v['nodes']][:4]}" for v in found["violations"]]
+
+
+def outside(url: str, server: Server) -> bool:
+    """Whether a request goes to anybody but the server."""
+    parts = urlsplit(url)
+    return parts.scheme not in ("data", "blob") and (parts.hostname, parts.port) != (server.host, server.port)
