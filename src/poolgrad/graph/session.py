@@ -21,7 +21,6 @@ from typing import Any, Final
 import numpy as np
 
 from .. import checks
-from ..cpu import get_num_threads
 from ..declare import physical_memory
 from ..errors import InvalidArgument, InvalidType, OutOfMemory, PoolgradError
 from .blocktypes import BlockType, Call
@@ -73,7 +72,7 @@ class ClientSession:
         self.page = page.page if isinstance(page, Scope) else page
         self.engine = _engine(engine)
         self.max_memory = physical_memory() if max_memory is None else max_memory
-        self.threads = max(1, threads or min(MOST_THREADS, get_num_threads()))
+        self.threads = max(1, threads or min(MOST_THREADS, os.cpu_count() or 1))
         self.overwrite = overwrite
         self.allow = tuple(Path(folder) for folder in allow)
         self.cache = Cache(self.max_memory // 2)
