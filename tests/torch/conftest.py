@@ -3,17 +3,28 @@
 They also run without the rest of the suite's settings (`make test-gpu`), so the `full` marker is known here too.
 """
 
+import os
+
 import pytest
 
 torch = pytest.importorskip("torch")
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first imported
 
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 
-def _cpu_kernels():
+def have_cpu_kernels():
     from poolgrad.cpu import _kernels
 
     return _kernels.__name__.endswith("_kernels")
+
+
+def interpreting():
+    """Whether CPU tensors go to the Triton kernels in Triton's interpreter."""
+    from poolgrad.backends.torch import kernels
+
+    return kernels.interpreted
 
 
 def pytest_configure(config):
@@ -32,9 +43,16 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(params=DEVICES)
 def device(request):
     """A device that has kernels. Without the compiled module the CPU has none."""
-    if request.param == "cpu" and not _cpu_kernels():
+    if request.param == "cpu" and not (have_cpu_kernels() or interpreting()):
         pytest.skip("the compiled CPU kernels are not installed")
     return torch.device(request.param)
+
+
+@pytest.fixture
+def numpy_works():
+    """For tests that compare with NumPy arrays on the CPU kernels."""
+    if not have_cpu_kernels():
+        pytest.skip("the compiled CPU kernels are not installed")
 
 
 @pytest.fixture(autouse=True)

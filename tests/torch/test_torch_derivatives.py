@@ -174,7 +174,7 @@ def arguments_of(name, device):
 
 
 @pytest.mark.parametrize("name", list(operators))
-def test_raw_operators_on_tensors(name, device):
+def test_raw_operators_on_tensors(name, device, numpy_works):
     """Tensors in, tensors out, with the values that arrays give."""
     given = arguments_of(name, device)
     found = getattr(poolgrad.raw_ops, name)(**given)
@@ -187,7 +187,7 @@ def test_raw_operators_on_tensors(name, device):
 
 
 @pytest.mark.parametrize("name", list(operators))
-def test_raw_operators_differentiate_as_declared(name, device):
+def test_raw_operators_differentiate_as_declared(name, device, numpy_works):
     operator = operators[name]
     given = arguments_of(name, device)
     for argument, derivative in operator.derivatives.items():
@@ -205,7 +205,7 @@ def test_raw_operators_differentiate_as_declared(name, device):
 
 
 @pytest.mark.parametrize("name", [name for name, op in operators.items() if op.derivatives])
-def test_raw_operators_have_every_order(name, device):
+def test_raw_operators_have_every_order(name, device, numpy_works):
     operator = operators[name]
     given = arguments_of(name, device)
     (argument,) = operator.derivatives
@@ -230,7 +230,7 @@ def test_a_policy_holds_for_the_gradient_of_a_raw_operator(device):
     assert x.grad.flatten().tolist() == [0.25] * 4
 
 
-def test_maps_and_functional_calls_take_tensors(device):
+def test_maps_and_functional_calls_take_tensors(device, numpy_works):
     from poolgrad import maps
 
     x = distinct(1, 6, 6, 2, device=device)

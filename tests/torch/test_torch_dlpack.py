@@ -12,6 +12,8 @@ from poolgrad.catalog import operators
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from malformed import GOOD
 
+pytestmark = pytest.mark.usefixtures("numpy_works")
+
 
 def check(name, into, out_of, kind):
     given = dict(GOOD[name]())

@@ -141,7 +141,7 @@ def test_fractional_max_pool_is_pytorchs_for_the_same_random_numbers(axes, dtype
 
 
 @pytest.mark.parametrize("axes", [2, 3])
-def test_a_seed_gives_tensorflows_cells_on_every_device(axes, device):
+def test_a_seed_gives_tensorflows_cells_on_every_device(axes, device, numpy_works):
     x = image(axes, device, torch.float64)
     layout = "NCDHW" if axes == 3 else "NCHW"
     for settings in ({}, {"overlapping": True}, {"pseudo_random": True}):
@@ -297,7 +297,7 @@ def test_unbatched_and_empty_batches(device):
     assert pt.avg_pool3d(none, 2).shape == (0, 3, 4, 5, 3)
 
 
-def test_cpu_tensors_reach_the_kernels_without_a_copy():
+def test_cpu_tensors_reach_the_kernels_without_a_copy(numpy_works):
     """The kernels see the very memory of the tensor, in every memory format."""
     from poolgrad.backends.torch.kernels import place
     from poolgrad.torch import arguments
@@ -362,7 +362,7 @@ def test_bad_arguments_are_refused_as_pytorch_refuses_them(call, device):
     assert caught.value.argument
 
 
-def test_an_index_outside_is_refused():
+def test_an_index_outside_is_refused(numpy_works):
     with pytest.raises(InvalidArgument, match="outside"):
         pt.max_unpool1d(torch.ones(1, 2), torch.tensor([[0, 4]]), 2)
 
