@@ -6,11 +6,12 @@ STAMP  := $(VENV)/.stamps
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CORES  := $(shell getconf _NPROCESSORS_ONLN)
 SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp)
+GPU_PYTHON ?= python3
 FILTER ?=
 BASE   ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-full sanitize lint format bench bench-quick bench-compare clean
+.PHONY: help run test test-full test-gpu sanitize lint format bench bench-quick bench-compare clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -25,6 +26,11 @@ test-full: $(STAMP)/test  ## the long sweeps too: huge arrays, and the kernels u
 	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
 	$(BIN)/python -m pytest -m full -p no:xdist
 	$(MAKE) sanitize
+
+# Nothing is built or installed: a machine with a GPU has its own Python with PyTorch, Triton and pytest.
+test-gpu:  ## the tests of poolgrad.gpu and poolgrad.torch on a real GPU; GPU_PYTHON=... chooses the Python
+	CUDA_VISIBLE_DEVICES=$${CUDA_VISIBLE_DEVICES:-0} PYTHONPATH=src $(GPU_PYTHON) -m pytest -p no:cacheprovider \
+		--confcutdir=tests/torch tests/gpu tests/torch
 
 sanitize: $(STAMP)/test
 	tools/sanitize.sh $(BIN)/python
