@@ -76,7 +76,7 @@ export function GridView({ result, axes, index }: Props) {
 }
 
 function headText(row: number, column: number): string {
-  if (row === 0 && column === 0) return "";
+  if (row === 0 && column === 0) return "[ , ]";
   return String((row === 0 ? column : row) - 1);
 }
 

@@ -74,6 +74,8 @@ export type State = {
   resultKey: string | null;
   windowBlock: string | null;
   refusal: string | null;
+  /** The output from which a wire is being drawn. */
+  drawing: End | null;
   showPalette: boolean;
   showInspector: boolean;
 };
@@ -100,6 +102,7 @@ export const FRESH_PAGE = {
   resultKey: null,
   windowBlock: null,
   refusal: null,
+  drawing: null,
 } satisfies Partial<State>;
 
 export function initial(theme: Theme, embedded: boolean): State {

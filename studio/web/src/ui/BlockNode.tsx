@@ -1,10 +1,10 @@
 // A block on the page: its pins with what is wired and typed, what is known of its outputs, and its result. It reads
 // only its own part of the store, so dragging one block draws no other one again.
-import { Handle, type Node, type NodeProps, Position, useConnection } from "@xyflow/react";
+import { Handle, type Node, type NodeProps, Position } from "@xyflow/react";
 import { memo } from "react";
 import { brief, secondsText, shapeText } from "../draw/number";
 import { attributeText, isSet } from "../model/attributes";
-import { type AttributeType, type Block, type BlockType, family, type PinType, parseEnd } from "../model/page";
+import { type AttributeType, type Block, type BlockType, family, type PinType } from "../model/page";
 import { refusal } from "../model/wiring";
 import { type BlockProgress, type Problem, strict } from "../protocol/messages";
 import { placeOf, problemsOf, wiredOf } from "../state/derived";
@@ -119,6 +119,7 @@ function Pins({
                   id={output.name}
                   className={marks.has(`>${output.name}`) ? "" : "unwired"}
                   data-testid={`pin-${id}.${output.name}`}
+                  role="img"
                   aria-label={`output ${output.name} of ${id}`}
                 />
               </div>
@@ -153,6 +154,7 @@ function InputPin({ id, pin, block, wired, bad }: InputPinProps) {
         id={pin.name}
         className={looks.join(" ")}
         data-testid={`pin-${id}.${pin.name}`}
+        role="img"
         aria-label={`input ${pin.name} of ${id}`}
       />
       <span className="pin-name">{pin.name}</span>
@@ -163,14 +165,11 @@ function InputPin({ id, pin, block, wired, bad }: InputPinProps) {
   );
 }
 
-/** While a wire is dragged from an output: whether this pin would take it. */
+/** While a wire is drawn from an output: whether this pin would take it. */
 function usePinFits(block: string, pin: string): "" | "accepts" | "refuses" {
-  const { store } = useActions();
-  return useConnection((connection) => {
-    if (!connection.inProgress || connection.fromHandle?.type !== "source") return "";
-    const { doc, palette, inference } = store.getState();
-    const source = parseEnd(`${connection.fromHandle.nodeId}.${connection.fromHandle.id}`);
-    const why = refusal(doc, palette, inference.outputs, source, { block, pin, index: null });
+  return useStudio(({ drawing, doc, palette, inference }) => {
+    if (!drawing) return "";
+    const why = refusal(doc, palette, inference.outputs, drawing, { block, pin, index: null });
     return why === null ? "accepts" : "refuses";
   });
 }
@@ -201,9 +200,9 @@ function BlockResult({ id, output }: { id: string; output: string }) {
       type="button"
       className={`block-result nodrag ${result.stale ? "stale" : ""}`}
       onClick={show}
-      aria-label={`Result of ${key}: ${summary.dtype_of} ${shapeText(summary.dims)}`}
       data-testid={`result-${key}`}
     >
+      <span className="hidden-label">Result of {key}:</span>
       {summary.stats.count === 1 ? <Scalar result={result} /> : result.values && <Heat result={result} />}
       <span className="facts">
         <span>

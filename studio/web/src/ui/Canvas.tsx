@@ -32,6 +32,10 @@ const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
 const FIT = { padding: 0.12, maxZoom: 1.1, minZoom: 0.1 };
 const NO_DATA = {};
+/** From this many blocks on only those in view are drawn. */
+const MANY = 600;
+/** Below this zoom the label of a wire could not be read. */
+const READABLE = 0.55;
 
 /** The nodes of a page; those that did not change stay the same objects. */
 function useNodes(): [Node[], (changes: NodeChange[]) => void] {
@@ -122,9 +126,10 @@ export function Canvas() {
   const empty = useStudio((state) => Object.keys(state.doc.block).length === 0);
   const dark = useStudio((state) => state.theme);
   const dragged = useRef(false);
+  const box = useRef<HTMLDivElement>(null);
 
   useCanvasFor(studio.edit);
-  useFitOnOpen(page, nodes.length);
+  useFitOnOpen(loading ? null : page, nodes.length);
 
   const onNodesChange = useCallback(
     (changes: NodeChange[]) => {
@@ -174,7 +179,7 @@ export function Canvas() {
   );
 
   return (
-    <div className="canvas" data-testid="canvas">
+    <div ref={box} className="canvas" data-testid="canvas">
       <ReactFlow
         nodes={nodes}
         edges={edges}
@@ -197,7 +202,11 @@ export function Canvas() {
           studio.edit.move(withGroups(studio, moved));
         }}
         onConnect={(connection) => studio.edit.connect(...ends(connection))}
+        onConnectStart={(_, { nodeId, handleId, handleType }) =>
+          studio.set({ drawing: handleType === "source" ? parseEnd(`${nodeId}.${handleId}`) : null })
+        }
         onConnectEnd={onConnectEnd}
+        onMove={(_, { zoom }) => box.current?.classList.toggle("far", zoom < READABLE)}
         onReconnect={(old, connection) => studio.edit.reconnect(old.id, ...ends(connection))}
         isValidConnection={isValid}
         onPaneContextMenu={(event) => openFinder(studio, event, flow.screenToFlowPosition)}
@@ -220,7 +229,7 @@ export function Canvas() {
         snapToGrid
         connectionRadius={26}
         elevateNodesOnSelect={false}
-        onlyRenderVisibleElements={nodes.length > 400}
+        onlyRenderVisibleElements={nodes.length > MANY}
         colorMode={dark === "dark" ? "dark" : "light"}
         proOptions={{ hideAttribution: true }}
         nodesFocusable
@@ -344,7 +353,7 @@ function droppedWire(
   state: FinalConnectionState,
   toCanvas: ToCanvas,
 ): void {
-  studio.set({ refusal: null });
+  studio.set({ refusal: null, drawing: null });
   if (state.isValid || !state.fromHandle) return;
   const { nodeId, id, type } = state.fromHandle;
   const point = "changedTouches" in event ? event.changedTouches[0] : event;

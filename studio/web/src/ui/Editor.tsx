@@ -24,8 +24,8 @@ export function Editor({ root }: { root: RefObject<HTMLElement | null> }) {
           <ConflictDialog />
         </div>
         <Inspector />
+        <Finder />
       </main>
-      <Finder />
       <Dialogs />
       <Keyboard root={root} />
     </ReactFlowProvider>

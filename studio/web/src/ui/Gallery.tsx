@@ -6,6 +6,9 @@ import { useActions, useStudio } from "./context";
 import { Icon } from "./Icon";
 import { isDark, Mark } from "./TopBar";
 
+/** The pages that were worked on last; the others on demand. */
+const FEW = 6;
+
 export function Gallery() {
   const studio = useActions();
   const gallery = useStudio((state) => state.gallery);
@@ -13,6 +16,7 @@ export function Gallery() {
   const theme = useStudio((state) => state.theme);
   const file = useRef<HTMLInputElement>(null);
   const dark = isDark(theme);
+  const [all, setAll] = useState(false);
   return (
     <main className="gallery" data-testid="gallery">
       <header>
@@ -63,10 +67,15 @@ export function Gallery() {
         <section aria-label="Your pages">
           <h2>Pages in {folder}</h2>
           <ul className="recent">
-            {gallery.pages.slice(0, 30).map((card) => (
+            {gallery.pages.slice(0, all ? undefined : FEW).map((card) => (
               <PageRow key={card.page} card={card} />
             ))}
           </ul>
+          {gallery.pages.length > FEW && (
+            <button type="button" className="button small" aria-expanded={all} onClick={() => setAll(!all)} data-testid="all-pages">
+              {all ? "Show fewer" : `Show all ${gallery.pages.length}`}
+            </button>
+          )}
         </section>
       )}
       <section aria-label="Examples">

@@ -1,5 +1,5 @@
 // A wire with the shape and dtype that flows through it, known before anything runs.
-import { BaseEdge, type Edge, EdgeLabelRenderer, type EdgeProps, getBezierPath, useStore } from "@xyflow/react";
+import { BaseEdge, type Edge, type EdgeProps, getBezierPath } from "@xyflow/react";
 import { memo } from "react";
 import { shapeText } from "../draw/number";
 import type { Spec } from "../model/wiring";
@@ -14,13 +14,9 @@ function labelFor(spec: Spec, length: number): string {
   return `${shapeText(spec.shape)} ${length > 130 ? dtype : dtype.replace("float", "f").replace("int", "i")}`;
 }
 
-/** Below this zoom a label could not be read. */
-const READABLE = 0.55;
-
 export const WireEdge = memo(function WireEdge(props: EdgeProps<WireEdgeType>) {
   const { id, source, sourceHandleId, sourceX, sourceY, sourcePosition, targetX, targetY, targetPosition } = props;
   const spec = useStudio((state) => state.inference.outputs[`${source}.${sourceHandleId}`]);
-  const readable = useStore((state) => state.transform[2] >= READABLE);
   const [path, x, y] = getBezierPath({ sourceX, sourceY, sourcePosition, targetX, targetY, targetPosition });
   const integer = spec?.dtype?.includes("int") ?? false;
   const label = spec && labelFor(spec, Math.hypot(targetX - sourceX, targetY - sourceY));
@@ -32,12 +28,10 @@ export const WireEdge = memo(function WireEdge(props: EdgeProps<WireEdgeType>) {
         interactionWidth={16}
         {...(props.markerEnd ? { markerEnd: props.markerEnd } : {})}
       />
-      {readable && label && props.data?.label && (
-        <EdgeLabelRenderer>
-          <div className="wire-label" style={{ transform: `translate(-50%, -50%) translate(${x}px, ${y}px)` }}>
-            {label}
-          </div>
-        </EdgeLabelRenderer>
+      {label && props.data?.label && (
+        <text className="wire-label" x={x} y={y} textAnchor="middle" dominantBaseline="central">
+          {label}
+        </text>
       )}
     </g>
   );
