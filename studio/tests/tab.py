@@ -26,6 +26,11 @@ from poolgrad_studio import frames
 PATIENCE = 30.0
 
 
+def patience() -> int:
+    """By how much times may be longer than they should be: by nothing, unless the machine is busy with other things."""
+    return 1 if os.getloadavg()[0] < 2 * (os.cpu_count() or 1) else 5
+
+
 class Server:
     """`poolgrad studio` as a process."""
 

@@ -8,10 +8,13 @@ import re
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from screen import Screen
+from tab import Server, patience
 
 from poolgrad import raw_ops
 
 VOLUME = "[[[[[3], [1]], [[4], [1]]], [[[5], [9]], [[2], [6]]]]]"
+POOL = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}
 CUBE = {"ksize": "1,2,2,2,1", "strides": "1,2,2,2,1", "padding": "SAME"}
 
 
@@ -176,8 +179,8 @@ def test_an_error_is_shown_at_its_block_in_words(screen, write_page):
     value = [[[[1], [2]], [[3], [4]]]]
     blocks = [
         {"name": "x", "type": "Const", "attributes": {"value": value, "dtype": "float32"}},
-        {"name": "pool", "type": "MaxPool", "attributes": {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}},
-    ]  # fmt: skip
+        {"name": "pool", "type": "MaxPool", "attributes": POOL},
+    ]
     layout = {"x": [0, 0], "pool": [340, 0]}
     screen.open_page(write_page(blocks, ["x.output -> pool.input"], name="fault.page.json", layout=layout))
     screen.run()
@@ -297,9 +300,6 @@ def test_a_collision_is_shown_and_nothing_is_lost(new_screen, write_page):
 
 def test_the_server_is_killed_and_comes_back(browser, tmp_path):
     """The tab notices, keeps what is typed, reconnects by itself and goes on; nothing is lost."""
-    from screen import Screen
-    from tab import Server
-
     folder, state = tmp_path / "pages", tmp_path / "state"
     folder.mkdir()
     text = {"poolgrad-page": 1, "blocks": [{"name": "x", "type": "Const", "attributes": {"value": [1]}}], "wires": []}
@@ -465,9 +465,8 @@ def test_the_accessibility_check_is_clean(new_screen, scheme, images):
 
 def test_two_hundred_blocks_are_quick(screen, write_page):
     """Load and run-to-pictures within a second and a half; a block can be dragged at the display's rate."""
-    pool = {"ksize": [1, 2, 2, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}
     blocks = [{"name": "x", "type": "RandomNormal", "attributes": {"shape": [1, 64, 64, 1], "dtype": "float32"}}]
-    blocks += [{"name": f"b{n}", "type": "MaxPool", "attributes": pool} for n in range(199)]
+    blocks += [{"name": f"b{n}", "type": "MaxPool", "attributes": POOL} for n in range(199)]
     wires = [f"x.output -> b{n}.input" for n in range(199)]
     layout = {"x": [0, 0]} | {f"b{n}": [340 + 300 * (n % 20), 310 * (n // 20)] for n in range(199)}
     page = write_page(blocks, wires, name="many.page.json", layout=layout)
@@ -477,11 +476,11 @@ def test_two_hundred_blocks_are_quick(screen, write_page):
         "document.querySelector('[data-testid=run]').click()", "[data-testid^=result-] canvas", 200
     )
     print(f"200 blocks: load {load:.0f} ms, run to pictures {run:.0f} ms")
-    assert load < 1500
-    assert run < 1500
+    assert load < 1500 * patience()
+    assert run < 1500 * patience()
     screen.at("zoom-fit").click()
     frames = screen.frames_while(
         lambda: screen.drag(screen.middle(screen.block("b5").locator(".block-head")), (900, 700))
     )
     print(f"dragging: {np.median(frames):.0f} ms a frame, {len(frames)} frames")
-    assert np.median(frames) < 34, "a person sees it move, even on a busy machine without a graphics card"
+    assert np.median(frames) < 34 * patience(), "a person sees it move, even on a busy machine without a graphics card"

@@ -165,7 +165,7 @@ class Room:
         doc = document.applied(self.doc, changes)
         also = document.orphans(doc)
         doc = document.applied(doc, also)
-        page = self._checked(doc)
+        page = self._checked(doc, changes if not also else None)
         who = (member.client, member.name, member.color) if member else ("", "disk", "")
         step = Step(self.version + 1, changes + also, edit, *who, label=label)
         self.store.append(step)
@@ -179,10 +179,13 @@ class Room:
         self._after_change(step)
         return also
 
-    def _checked(self, doc: Document) -> Page:
+    def _checked(self, doc: Document, changes: list[Change] | None) -> Page:
+        """The page of the document. Where blocks only moved, there is no need to read all of it again."""
         if len(doc["block"]) > MOST_BLOCKS:
             raise Refused("too_many", f"a page may have at most {MOST_BLOCKS} blocks")
         try:
+            if changes is not None and all(kind == "position" and place for kind, _, place in changes):
+                return _moved(self._page, changes)
             return as_page(doc, self.store.path.parent)
         except PageError as error:
             raise Refused("refused", getattr(error, "reason", None) or str(error)) from None
@@ -501,3 +504,12 @@ class Room:
         task = self._tasks.pop(name, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
+
+
+def _moved(page: Page, changes: list[Change]) -> Page:
+    made = page.copy()
+    for _, name, place in changes:
+        if len(place) != 2 or not all(type(at) in (int, float) for at in place):
+            raise PageError(f"the position of {name} must be two numbers")
+        made.move(name, *place)
+    return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +46,12 @@ class PageWidget(anywidget.AnyWidget):
         """The page as it is now."""
         room = self._studio.rooms.get(self.page_name)
         return room.page if room is not None else Page.load(self._folder / self.page_name)
+
+    def close(self) -> None:
+        """Ends the worker and lets go of the files."""
+        super().close()
+        with contextlib.suppress(RuntimeError):
+            asyncio.get_running_loop().create_task(self._studio.close())
 
     def _take(self, widget: Any, content: Any, buffers: list[Any]) -> None:
         """A message from the cell. It is worked on in the notebook's own event loop."""

@@ -20,6 +20,7 @@ from .problems import Refused
 
 OnEvent: TypeAlias = Callable[[str | bytes], Awaitable[None]]
 LONGEST_ANSWER: Final = 60.0
+BUFFER: Final = 2**20
 
 
 class Worker:
@@ -35,9 +36,10 @@ class Worker:
     @classmethod
     async def start(cls, max_memory: int | None) -> Worker:
         """A new process. It leads a group of its own, so that a Ctrl-C meant for the server does not reach it."""
+        # A slice is a megabyte: with room for one in the buffers it does not go through in sixteen pieces.
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "poolgrad_studio.worker", str(max_memory or 0),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True, limit=BUFFER, pipesize=BUFFER,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
         return cls(process)
