@@ -26,13 +26,9 @@ export function arrange(doc: Doc, names: readonly string[], size: SizeOf, pinAt:
   const columns = columnsOf(names, size, direct);
   const links = throughColumns(columns, direct);
   const sizeOf: SizeOf = (name) => (real.has(name) ? size(name) : PASSAGE);
-  for (let sweep = 0; sweep < SWEEPS; sweep++) {
-    const before = columns.map((column) => column.join()).join(";");
-    sortByNeighbours(columns, links, sizeOf, sweep % 2 === 0);
-    swapNeighbours(columns, links);
-    if (columns.map((column) => column.join()).join(";") === before) break;
-  }
-  return place(columns, links, sizeOf, real);
+  const ties = tiesOf(links);
+  order(columns, ties, sizeOf);
+  return place(columns, ties, sizeOf, real);
 }
 
 /** Cuts wires that skip columns into pieces; in every column they pass they get a passage of their own. */
@@ -88,66 +84,81 @@ function columnsOf(names: readonly string[], size: SizeOf, links: readonly Link[
     .map(([, column]) => column.sort((a, b) => a.y - b.y).map(({ name }) => name));
 }
 
-function rows(columns: readonly string[][]): Map<string, number> {
-  return new Map(columns.flatMap((column) => column.map((name, i) => [name, i] as const)));
+/** What a block is wired to on either side: the other block, the pin's height there, and our own pin's. */
+type Tie = { other: string; there: number; here: number };
+type Ties = ReadonlyMap<string, { left: Tie[]; right: Tie[] }>;
+
+function tiesOf(links: readonly Link[]): Ties {
+  const ties = new Map<string, { left: Tie[]; right: Tie[] }>();
+  const of = (name: string) => {
+    const found = ties.get(name) ?? { left: [], right: [] };
+    ties.set(name, found);
+    return found;
+  };
+  for (const link of links) {
+    of(link.to).left.push({ other: link.from, there: link.out, here: link.in });
+    of(link.from).right.push({ other: link.to, there: link.in, here: link.out });
+  }
+  return ties;
 }
 
-/** Sorts every column by the mean place of the pins its blocks are wired to. */
-function sortByNeighbours(
-  columns: string[][],
-  links: readonly Link[],
-  size: (name: string) => Size,
-  forward: boolean,
-): void {
-  const order = forward ? columns.keys() : [...columns.keys()].reverse();
-  for (const c of order) {
-    const row = rows(columns);
-    const pull = new Map<string, number>();
-    for (const name of columns[c] ?? []) {
-      const places = links.flatMap((link) => {
-        if (forward && link.to === name) return [(row.get(link.from) ?? 0) + link.out / (size(link.from).height + 1)];
-        if (!forward && link.from === name) return [(row.get(link.to) ?? 0) + link.in / (size(link.to).height + 1)];
-        return [];
-      });
-      pull.set(name, places.length ? places.reduce((a, b) => a + b, 0) / places.length : (row.get(name) ?? 0));
+/** The order in the columns, improved until it stays as it is. */
+function order(columns: string[][], ties: Ties, size: SizeOf): void {
+  const row = new Map(columns.flatMap((column) => column.map((name, i) => [name, i] as const)));
+  const count = (column: readonly string[]) =>
+    column.forEach((name, i) => {
+      row.set(name, i);
+    });
+  for (let sweep = 0; sweep < SWEEPS; sweep++) {
+    const before = columns.join(";");
+    const side = sweep % 2 === 0 ? "left" : "right";
+    for (const column of side === "left" ? columns : [...columns].reverse()) {
+      sortByNeighbours(column, side, ties, row, size);
+      count(column);
     }
-    columns[c]?.sort((a, b) => (pull.get(a) ?? 0) - (pull.get(b) ?? 0));
+    for (const column of columns) {
+      swapNeighbours(column, ties, row);
+      count(column);
+    }
+    if (columns.join(";") === before) break;
   }
 }
 
-function swapNeighbours(columns: string[][], links: readonly Link[]): void {
-  for (const column of columns) {
-    for (let i = 0; i + 1 < column.length; i++) {
-      const [above, below] = [column[i], column[i + 1]];
-      if (above === undefined || below === undefined) continue;
-      const now = between(above, below, columns, links);
-      const swapped = between(below, above, columns, links);
-      if (swapped < now) [column[i], column[i + 1]] = [below, above];
-    }
+/** Sorts a column by the mean place of the pins that its blocks are wired to on one side. */
+function sortByNeighbours(column: string[], side: "left" | "right", ties: Ties, row: ReadonlyMap<string, number>, size: SizeOf): void {
+  const pull = new Map<string, number>();
+  for (const name of column) {
+    const places = (ties.get(name)?.[side] ?? []).map(({ other, there }) => (row.get(other) ?? 0) + there / (size(other).height + 1));
+    pull.set(name, places.length ? places.reduce((a, b) => a + b, 0) / places.length : (row.get(name) ?? 0));
+  }
+  column.sort((a, b) => (pull.get(a) ?? 0) - (pull.get(b) ?? 0));
+}
+
+function swapNeighbours(column: string[], ties: Ties, row: ReadonlyMap<string, number>): void {
+  for (let i = 0; i + 1 < column.length; i++) {
+    const [above, below] = [column[i], column[i + 1]];
+    if (above === undefined || below === undefined) continue;
+    if (crossings(below, above, ties, row) < crossings(above, below, ties, row)) [column[i], column[i + 1]] = [below, above];
   }
 }
 
 /** Crossings of the wires of two blocks if `above` stands above `below`. */
-function between(above: string, below: string, columns: readonly string[][], links: readonly Link[]): number {
-  const row = rows(columns);
-  const ends = (name: string, incoming: boolean) =>
-    links
-      .filter((link) => (incoming ? link.to : link.from) === name)
-      .map((link) => (incoming ? (row.get(link.from) ?? 0) * 1e4 + link.out : (row.get(link.to) ?? 0) * 1e4 + link.in));
+function crossings(above: string, below: string, ties: Ties, row: ReadonlyMap<string, number>): number {
   let count = 0;
-  for (const incoming of [true, false]) {
-    for (const a of ends(above, incoming)) for (const b of ends(below, incoming)) if (a > b) count++;
+  for (const side of ["left", "right"] as const) {
+    const places = (name: string) => (ties.get(name)?.[side] ?? []).map(({ other, there }) => (row.get(other) ?? 0) * 1e4 + there);
+    const others = places(below);
+    for (const a of places(above)) for (const b of others) if (a > b) count++;
   }
   return count;
 }
 
 /** Coordinates: columns side by side, every block as near as the order allows to the pins it is wired to. */
-function place(columns: readonly string[][], links: readonly Link[], size: SizeOf, real: ReadonlySet<string>): Map<string, Place> {
+function place(columns: readonly string[][], ties: Ties, size: SizeOf, real: ReadonlySet<string>): Map<string, Place> {
   const y = new Map<string, number>(columns.flatMap((column) => [...settled(column, column.map(() => 0), size, real)]));
-  const pulls = neighbours(links);
   for (const side of ["left", "right", "left", "right", "both"] as const) {
     for (const column of side === "right" ? [...columns].reverse() : columns) {
-      const ideal = column.map((name) => wanted(name, side, pulls, y));
+      const ideal = column.map((name) => wanted(name, side, ties, y));
       for (const [name, at] of settled(column, ideal, size, real)) y.set(name, at);
     }
   }
@@ -160,23 +171,12 @@ function place(columns: readonly string[][], links: readonly Link[], size: SizeO
   return fromOrigin(places);
 }
 
-type Pull = { other: string; offset: number; side: "left" | "right" };
-
-function neighbours(links: readonly Link[]): Map<string, Pull[]> {
-  const pulls = new Map<string, Pull[]>();
-  const add = (name: string, pull: Pull) => pulls.set(name, [...(pulls.get(name) ?? []), pull]);
-  for (const link of links) {
-    add(link.to, { other: link.from, offset: link.out - link.in, side: "left" });
-    add(link.from, { other: link.to, offset: link.in - link.out, side: "right" });
-  }
-  return pulls;
-}
-
 /** Where a block would stand if all its wires on a side were straight. */
-function wanted(name: string, side: "left" | "right" | "both", pulls: ReadonlyMap<string, Pull[]>, y: ReadonlyMap<string, number>): number {
-  const found = (pulls.get(name) ?? []).filter((pull) => side === "both" || pull.side === side);
+function wanted(name: string, side: "left" | "right" | "both", ties: Ties, y: ReadonlyMap<string, number>): number {
+  const { left = [], right = [] } = ties.get(name) ?? {};
+  const found = side === "both" ? [...left, ...right] : side === "left" ? left : right;
   if (found.length === 0) return y.get(name) ?? 0;
-  return found.reduce((sum, { other, offset }) => sum + (y.get(other) ?? 0) + offset, 0) / found.length;
+  return found.reduce((sum, { other, there, here }) => sum + (y.get(other) ?? 0) + there - here, 0) / found.length;
 }
 
 /** The places nearest to the wanted ones that keep the order and the gaps: neighbours that collide move together. */
