@@ -80,10 +80,20 @@ def serve(
     if browser:
         threading.Timer(0.5, webbrowser.open, [link]).start()
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, ws="websockets-sansio", ws_per_message_deflate=False, ws_max_size=LARGEST_UPLOAD + 2**16,
-        ws_ping_interval=15, ws_ping_timeout=30, server_header=False, date_header=False, timeout_graceful_shutdown=3,
-        ssl_certfile=str(certificate) if certificate else None, ssl_keyfile=str(key) if key else None,
-    )  # fmt: skip
+        app,
+        log_level="warning",
+        access_log=False,
+        ws="websockets-sansio",
+        ws_per_message_deflate=False,  # numbers hardly shrink, and it would take longer than the way to the browser
+        ws_max_size=LARGEST_UPLOAD + 2**16,
+        ws_ping_interval=15,
+        ws_ping_timeout=30,
+        server_header=False,
+        date_header=False,
+        timeout_graceful_shutdown=3,
+        ssl_certfile=str(certificate) if certificate else None,
+        ssl_keyfile=str(key) if key else None,
+    )
     uvicorn.Server(config).run(sockets=[listening])
 
 

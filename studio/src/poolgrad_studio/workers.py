@@ -38,10 +38,13 @@ class Worker:
         """A new process. It leads a group of its own, so that a Ctrl-C meant for the server does not reach it."""
         # A slice is a megabyte: with room for one in the buffers it does not go through in sixteen pieces.
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "poolgrad_studio.worker", str(max_memory or 0),
-            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True, limit=BUFFER, pipesize=BUFFER,
-            env=os.environ | {"PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+            *(sys.executable, "-m", "poolgrad_studio.worker", str(max_memory or 0)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            limit=BUFFER,
+            pipesize=BUFFER,
+            start_new_session=True,
+        )
         return cls(process)
 
     def attend(self, on_event: OnEvent, on_end: Callable[[], Awaitable[None]]) -> None:
