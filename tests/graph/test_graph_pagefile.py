@@ -338,6 +338,19 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert [p.name for p in tmp_path.iterdir()] == ["p.page.json"]
 
 
+def test_what_could_not_be_read_again_is_not_written(tmp_path):
+    page, path = Page.loads(GOOD), tmp_path / "p.page.json"
+    page.save(path)
+    for notes in ([{"text": "no place"}], [{"text": object(), "at": [0, 0]}], [{"text": "", "at": [0, float("nan")]}]):
+        page.notes = notes
+        with pytest.raises(PageError):
+            page.save(path)
+    page.notes, page.title = [], "t" * 2000
+    with pytest.raises(PageError, match="title"):
+        page.save(path)
+    assert path.read_text() == GOOD
+
+
 SAVER = """
 import sys
 from poolgrad.graph import Page

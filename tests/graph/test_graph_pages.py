@@ -188,6 +188,48 @@ def test_the_palette_tells_everything_an_editor_needs():
                 assert attribute["name"] not in page[block.name].attributes, "the default's text means the default"
 
 
+def test_arrays_bring_their_dtype_along():
+    page = Page()
+    page.add("Const", "x", {"value": np.arange(3, dtype=np.int16)})
+    assert page.infer().outputs["x.output"].dtype == "int16"
+    page.set("x", "value", np.ones(2, ">f8"))
+    assert page.infer().outputs["x.output"].text() == "float64 [2]"
+    page.set("x", "value", "1,2")
+    assert page.infer().outputs["x.output"].dtype == "float64", "numbers without a dtype leave it"
+    for wrong in (np.ones(2, complex), np.array(["a"]), np.array([object()])):
+        with pytest.raises(PageError):
+            page.set("x", "value", wrong)
+
+
+def test_numbers_that_a_dtype_cannot_hold_are_problems():
+    page = Page()
+    for value, dtype in (
+        ("300", "uint8"),
+        ("-1", "uint64"),
+        ("1.5", "int32"),
+        ("2", "bool"),
+        ("9223372036854775808", "int64"),
+    ):
+        block = page.add("Const", None, {"value": value, "dtype": dtype})
+        (problem,) = [p for p in page.infer().problems if p.block == block.name]
+        assert (problem.place, "cannot hold" in problem.message) == ("value", True)
+
+
+def test_names_are_written_in_one_way():
+    page = Page()
+    page.add("Const", "caf\u00e9", {"value": 1})
+    with pytest.raises(PageError, match="cannot name"):
+        page.add("Const", "cafe\u0301", {"value": 1})
+
+
+def test_a_widget_needs_the_editor(monkeypatch):
+    from importlib import metadata
+
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: [])
+    with pytest.raises(PageError, match="poolgrad-studio"):
+        Page().widget()
+
+
 def test_outputs_of_another_page_are_refused():
     first, second = Scope.new_root(), Scope.new_root()
     x = ops.Const(first, [1.0])

@@ -157,6 +157,28 @@ def test_results_come_early():
     assert done == [n for c in range(3) for n in (f"x{c}", f"y{c}0", f"y{c}1", f"y{c}2")]
 
 
+def test_what_the_page_is_for_comes_first():
+    root = Scope.new_root()
+    for name in "abc":
+        ops.Square(root.with_name(f"{name}2"), ops.Const(root.with_name(name), [1.0]))
+    root.page.add("ClientSession", "session")
+    root.page.wire("c2.output", "session.fetch_outputs")
+    done = []
+    ClientSession(root, threads=1).evaluate(on_event=lambda e: e.status == "done" and done.append(e.block))
+    assert done[:3] == ["c", "c2", "session"]
+
+
+def test_a_save_runs_every_time_and_what_follows_does_not(tmp_path):
+    root = Page(folder=tmp_path).scope
+    saved = ops.Save(root.with_name("s"), ops.Const(root.with_name("x"), [2.0]), "x.npy")
+    ops.Square(root.with_name("y"), saved)
+    session = ClientSession(root)
+    session.evaluate()
+    (tmp_path / "x.npy").unlink()
+    assert statuses(session.evaluate()) == {"x": "cached", "s": "done", "y": "cached"}
+    assert (tmp_path / "x.npy").exists()
+
+
 def test_events(chain):
     events = []
     ClientSession(chain).evaluate(on_event=events.append)
@@ -362,12 +384,15 @@ def test_the_cache_forgets_what_was_not_used():
     assert (len(cache), cache.bytes) == (0, 0)
 
 
+@pytest.mark.parametrize("engine", ["torch", "cuda"])
 @settings(max_examples=15)
-@given(pages())
-def test_the_torch_engine_gives_the_same(made):
+@given(made=pages())
+def test_engines_give_the_same(engine, made):
+    if engine == "cuda" and not pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("there is no GPU here")
     scope, inputs, loss, _ = made
     (gradient, *_) = add_symbolic_gradients(scope, [loss], inputs)
-    torch_session = ClientSession(scope, "torch")
+    torch_session = ClientSession(scope, engine)
     there = [torch_session.engine.to_numpy(t) for t in torch_session.run([loss, gradient])]
     for mine, theirs in zip(ClientSession(scope).run([loss, gradient]), there):
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-9)

@@ -325,7 +325,7 @@ def Greater(xp: Any, x: Number, y: Number) -> Any:
     return xp.greater(x, y)
 
 
-@block("Compare", _compared)
+@block("Compare", _compared, scratch=20)
 def ApproximateEqual(xp: Any, x: Floating, y: Floating, tolerance: OneFloat = 1e-05) -> Any:
     """Whether elements differ by no more than the tolerance. NaN equals NaN here, and an infinity itself."""
     return xp.equal(x, y) | (xp.abs(x - y) <= tolerance) | (xp.isnan(x) & xp.isnan(y))

@@ -124,6 +124,8 @@ class BlockType:
     compute   from arrays to arrays
     derive    from the gradients that arrive at the outputs to those of the inputs, as new blocks; None: there are none
     reads     the attribute that names a file which the result depends on
+    effect    whether it does something beside computing, so that a result at hand is not enough
+    scratch   bytes per element that the computation needs beside its result
     volatile  whether a result may differ from the last one although nothing has changed
     """
 
@@ -140,6 +142,8 @@ class BlockType:
     reads: str = field(repr=False, default="")
     volatile: Callable[[Mapping[str, Any]], bool] = field(repr=False, default=lambda values: False)
     pooling: bool = field(repr=False, default=False)
+    effect: bool = field(repr=False, default=False)
+    scratch: int = field(repr=False, default=0)
 
     @cached_property
     def summary(self) -> str:
@@ -394,6 +398,8 @@ def block(
     to: Sequence[str] = (),
     outputs: str = "output",
     reads: str = "",
+    effect: bool = False,
+    scratch: int = 0,
 ) -> Callable[[Callable[..., Any]], BlockType]:
     """Turns a declaration into a block type. `to` names the inputs that `derive` gives gradients for."""
 
@@ -401,7 +407,7 @@ def block(
         pins, attributes = _parameters(compute)
         made = BlockType(
             compute.__name__, group, inspect.cleandoc(compute.__doc__ or ""), pins, tuple(outputs.split()), attributes,
-            infer, compute, derive, tuple(to), reads,
+            infer, compute, derive, tuple(to), reads, effect=effect, scratch=scratch,
         )  # fmt: skip
         block_types.found[made.name] = made
         return made

@@ -105,7 +105,7 @@ def generator(seed: int, seed2: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed % 2**64, seed2 % 2**64]))
 
 
-@block("Data", _random)
+@block("Data", _random, scratch=16)
 def RandomNormal(
     xp: Any, shape: HostShape, dtype: FloatType, seed: OneInt = 0, seed2: OneInt = 0, mean: OneFloat = 0.0,
     stddev: OneFloat = 1.0,
@@ -114,7 +114,7 @@ def RandomNormal(
     return (generator(seed, seed2).standard_normal(tuple(shape)) * stddev + mean).astype(numpy_dtype(dtype))
 
 
-@block("Data", _random)
+@block("Data", _random, scratch=16)
 def RandomUniform(
     xp: Any, shape: HostShape, dtype: FloatType, seed: OneInt = 0, seed2: OneInt = 0, minval: OneFloat = 0.0,
     maxval: OneFloat = 1.0,
@@ -165,7 +165,7 @@ def _save(call: Call) -> Spec | tuple[Spec, ...]:
     return like("input")(call)
 
 
-@block("Data", _save, lambda site, gradients: {"input": gradients["output"]}, to=["input"])
+@block("Data", _save, lambda site, gradients: {"input": gradients["output"]}, to=["input"], effect=True)
 def Save(xp: Any, files: Files, input: Tensor, file: FileName) -> Any:
     """Writes the tensor to a file in the folder of the page, .npy, .npz, .zarr, .png or .tif, and hands it on."""
     return files.write(file, input)

@@ -12,6 +12,7 @@ import inspect
 import keyword
 import re
 import sys
+import unicodedata
 from collections.abc import Mapping
 from textwrap import indent
 from typing import Any
@@ -199,7 +200,7 @@ def _variables(page: Page) -> dict[str, str]:
     found: dict[str, str] = {}
     taken = _reserved()
     for name in page.blocks:
-        word = re.sub(r"\W", "_", name)
+        word = re.sub(r"\W", "_", unicodedata.normalize("NFKC", name))  # as Python reads names
         word = f"b_{word}" if not word.isidentifier() else word
         while word in taken or keyword.iskeyword(word):
             word += "_"

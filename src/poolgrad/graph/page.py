@@ -11,8 +11,10 @@ import difflib
 import math
 import os
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -328,6 +330,12 @@ class Page:
         self._replace_all(trial._blocks)
         return {"wires": [str(output) for output in made], "blocks": new}
 
+    def widget(self, **options: Any) -> Any:
+        """The page in the block editor, in a notebook; needs the package poolgrad-studio."""
+        for entry in metadata.entry_points(group="poolgrad.widgets", name="page"):
+            return entry.load()(self, **options)
+        raise PageError("the block editor is not installed: pip install 'poolgrad-studio[jupyter]'")
+
     def to_python(self) -> str:
         """Plain code that computes the same."""
         from .export import to_python
@@ -453,7 +461,8 @@ class Page:
 
 def check_name(name: object) -> None:
     """Refuses what cannot name a block."""
-    if not isinstance(name, str) or len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+    plain = isinstance(name, str) and len(name) <= LONGEST_NAME and unicodedata.is_normalized("NFC", name)
+    if not plain or not _NAME.fullmatch(str(name)):
         problem = "expected letters, digits, _ and -, with / between the names of scopes"
         raise PageError(f"{str(name)[:50]!r} cannot name a block: {problem}")
 
@@ -513,6 +522,8 @@ def _known_setting(type: BlockType, name: str) -> None:
 def _canonical(type: BlockType, given: Mapping[str, Any]) -> dict[str, Any]:
     """Attributes as values where they can be read, as they are where not."""
     found: dict[str, Any] = {}
+    if hasattr(given.get("value"), "dtype") and "dtype" in type.settings:
+        given = {"dtype": str(given["value"].dtype.name)} | dict(given)  # an array brings its dtype along
     for name, value in given.items():
         _known_setting(type, name)
         try:

@@ -432,12 +432,22 @@ def _lines(value: Any) -> str:
 def save(page: Page, path: Path) -> None:
     """Writes the page, and beside it the constants that are too large for it."""
     path = Path(os.path.realpath(path))
+    _expect_readable(page)
     try:
         _save_constants(page, path)
         replace_file(path, dumps(page).encode())
     except OSError as error:
         raise PageError(f"{path} cannot be written: {error.strerror or error}") from None
     page.folder = path.parent
+
+
+def _expect_readable(page: Page) -> None:
+    """Refuses texts and notes that no reader would take, before the old file is touched. Blocks are sound already."""
+    data = to_dict(page)
+    try:
+        _expect_schema(json.loads(_json(data | {"blocks": [], "wires": []})))
+    except (TypeError, ValueError) as error:
+        raise PageError(f"the page cannot be written: {error}") from None
 
 
 def replace_file(path: Path, content: bytes) -> None:

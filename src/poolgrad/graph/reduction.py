@@ -282,7 +282,7 @@ def _filled_reduction_axes(call: Call) -> None:
         axes_of(call, len(shape))
 
 
-@block("Reduction", _winners)
+@block("Reduction", _winners, scratch=20)
 def Winners(xp: Any, input: Number, axis: HostInts = (), ties: Ties = "", nan: Nans = "") -> Any:
     """1 at the maximum along the axes, 0 elsewhere; of equal maxima the first has it, or each, or they share it."""
     return winners(xp, input, axis, ties, nan)

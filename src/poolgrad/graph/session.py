@@ -205,7 +205,9 @@ class _Run:
         self._find_keys(self._upstream(wanted), order)
         self.needed = self._needed(wanted)
         self.kept = set(self.needed) if self.keep_all else set(wanted)
-        names = [name for name in order if name in self.needed]
+        sessions = [n for n in wanted if self.page[n].type.name == "ClientSession"]
+        first = self._upstream(sessions)  # what the page is for comes first
+        names = sorted((n for n in order if n in self.needed), key=lambda n: n not in first)
         cancelled = self._schedule(names)
         blocks = {name: self.results[name] for name in self.page.blocks if name in self.results}
         return Report(blocks, time.perf_counter() - begin, cancelled)
@@ -236,7 +238,7 @@ class _Run:
         found, waiting = set(wanted), list(wanted)
         while waiting:
             name = waiting.pop()
-            if self.session.cache.get(self.keys[name]) is not None:
+            if self._at_hand(name):
                 continue
             new = [s for s in self._sources(self.page[name]) if s not in found]
             found.update(new)
@@ -272,7 +274,7 @@ class _Run:
         ]
         if block.type.reads:
             parts.append((str(self.files.folder), self.files.state(str(values.get(block.type.reads, "")))))
-        if block.type.volatile(values) or block.type.name == "Save":
+        if block.type.volatile(values):
             parts.append(next(_run_numbers))
         return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
@@ -328,7 +330,7 @@ class _Run:
         return stopped
 
     def _at_hand(self, name: str) -> bool:
-        return self.session.cache.get(self.keys[name]) is not None
+        return not self.page[name].type.effect and self.session.cache.get(self.keys[name]) is not None
 
     def _cancelled(self) -> bool:
         return self.cancel is not None and self.cancel.is_set()
@@ -360,7 +362,7 @@ class _Run:
     def _result(self, block: Block) -> BlockResult:
         results = {s: self.results[s] for s in self._sources(block) if s in self.results}
         broken = [s for s, result in results.items() if result.status not in ("done", "cached")]
-        known = self.session.cache.get(self.keys[block.name])
+        known = None if block.type.effect else self.session.cache.get(self.keys[block.name])
         if known is not None:
             self._hold(block.name, sum(map(_bytes, known.values())))
             return BlockResult("cached", known)
@@ -392,7 +394,7 @@ class _Run:
         specs, arguments = self._arguments(block.type, arrays)
         values = {n: v for n, v in self.values[block.name].items() if n not in arguments or not arrays.get(n)}
         found = block.type.infer(Call(block.type, specs, values, self.files))
-        self._reserve(block.name, (found,) if isinstance(found, Spec) else found)
+        self._reserve(block, (found,) if isinstance(found, Spec) else found)
         if "files" in _parameters(block.type):
             arguments["files"] = self.files
         try:
@@ -437,9 +439,9 @@ class _Run:
 
     # -- memory -------------------------------------------------------------------------------------------------------
 
-    def _reserve(self, name: str, specs: tuple[Spec, ...]) -> None:
+    def _reserve(self, block: Block, specs: tuple[Spec, ...]) -> None:
         """Refuses results that do not fit, before anything is allocated for them."""
-        size = sum(spec.bytes() for spec in specs)
+        size = sum(spec.bytes() + spec.elements() * block.type.scratch for spec in specs)
         limit = self.session.max_memory
         used = set(self.keys.values())
         with self.lock:
@@ -447,10 +449,10 @@ class _Run:
             if held + self.session.cache.bytes + size > limit:
                 self.session.cache.make_room(held + self.session.cache.bytes_beside(used) + size - limit, used)
             if held + size > limit:
-                problem = f"the result takes {_shown(size)}; {_shown(held)} of {_shown(limit)} are in use"
+                problem = f"this takes {_shown(size)}; {_shown(held)} of {_shown(limit)} are in use"
                 raise OutOfMemory(problem)
             self.reserved += size
-            self.sizes[name] = size
+            self.sizes[block.name] = size
 
     def _release(self, name: str) -> None:
         with self.lock:

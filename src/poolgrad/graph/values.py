@@ -50,11 +50,13 @@ class Spec(NamedTuple):
         dims = "?" if self.shape is None else ", ".join("?" if n is None else str(n) for n in self.shape)
         return f"{self.dtype or '?'} [{'...' if self.shape is None else dims}]"
 
+    def elements(self) -> int:
+        """How many elements it has, as far as that is known."""
+        return 0 if self.shape is None else math.prod(n or 0 for n in self.shape)
+
     def bytes(self) -> int:
-        """The memory it takes, as far as it is known."""
-        if not self.known or self.shape is None:
-            return 0
-        return math.prod(n or 0 for n in self.shape) * itemsize(self.dtype or "")
+        """The memory it takes, as far as that is known."""
+        return self.elements() * itemsize(self.dtype or "")
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -93,7 +95,7 @@ class Values:
     """
 
     def __init__(self, numbers: object) -> None:
-        self.array = read_only(numbers.copy() if isinstance(numbers, np.ndarray) else _from_lists(numbers))
+        self.array = read_only(_own_copy(numbers) if isinstance(numbers, np.ndarray) else _from_lists(numbers))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Values) and self.digest == other.digest
@@ -147,6 +149,13 @@ def read_only(array: Array) -> Array:
     view: Array = array.view()
     view.flags.writeable = False
     return view
+
+
+def _own_copy(array: Array) -> Array:
+    if array.dtype.name not in DTYPES:
+        problem = f"value has dtype {array.dtype}, expected one of {', '.join(DTYPES)}"
+        raise InvalidType(problem, argument="value", given=array.dtype)
+    return array.astype(array.dtype.newbyteorder("="))
 
 
 def _from_lists(numbers: object) -> Array:
