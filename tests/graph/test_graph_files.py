@@ -1,6 +1,8 @@
 """Load, Save and constants in files: every format, and never a file that the page may not see."""
 
+import json
 import os
+import pickle
 import zipfile
 
 import numpy as np
@@ -9,7 +11,7 @@ import zarr
 from PIL import Image
 
 from poolgrad.graph import BlockError, ClientSession, Page, ops
-from poolgrad.graph.files import Files
+from poolgrad.graph.files import Files, _codecs
 
 NUMBERS = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -175,6 +177,59 @@ def test_nothing_is_unpickled(tmp_path):
     for file in ("evil.npy", "evil.npz"):
         assert not ClientSession(loading(tmp_path, file)).evaluate().ok
     assert not (tmp_path / "pwned").exists()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("codec", ["zstd", "gzip", "blosc"])
+def test_zarr_arrays_with_the_usual_codecs(tmp_path, version, codec):
+    import numcodecs
+
+    old = {"zstd": numcodecs.Zstd(), "gzip": numcodecs.GZip(), "blosc": numcodecs.Blosc()}
+    new = {"zstd": zarr.codecs.ZstdCodec(), "gzip": zarr.codecs.GzipCodec(), "blosc": zarr.codecs.BloscCodec()}
+    packed = old[codec] if version == 2 else new[codec]
+    array = zarr.create_array(
+        tmp_path / "x.zarr", shape=(4,), chunks=(2,), dtype="int16", zarr_format=version, compressors=packed
+    )
+    array[...] = [1, 2, 3, 4]
+    assert ClientSession(loading(tmp_path, "x.zarr")).run("x").tolist() == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("where", ["compressor", "filters"])
+def test_codecs_that_run_code_are_refused(tmp_path, where):
+    class Evil:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "pwned"),))
+
+    zarr.create_array(tmp_path / "x.zarr", shape=(2,), chunks=(2,), dtype="float32", zarr_format=2, compressors=None)
+    described = json.loads((tmp_path / "x.zarr" / ".zarray").read_text())
+    pickled = {"id": "pickle", "protocol": 4}
+    described |= {"compressor": pickled} if where == "compressor" else {"filters": [{"id": "crc32"}, pickled]}
+    (tmp_path / "x.zarr" / ".zarray").write_text(json.dumps(described))
+    (tmp_path / "x.zarr" / "0").write_bytes(pickle.dumps(Evil()))
+    report = ClientSession(loading(tmp_path, "x.zarr")).evaluate()
+    assert not report.ok
+    assert not (tmp_path / "pwned").exists()
+
+
+def test_codecs_are_known_by_name():
+    class Metadata:
+        compressor, filters = None, (type("Pickle", (), {"codec_id": "pickle"}),)
+
+    assert list(_codecs(Metadata)) == ["pickle"]
+
+
+def test_links_inside_a_folder_of_chunks(tmp_path):
+    """A chunk that is a link would show a file from elsewhere as numbers."""
+    inside = tmp_path / "page"
+    inside.mkdir()
+    (tmp_path / "secret").write_bytes(b"secret!!")
+    array = zarr.create_array(inside / "x.zarr", shape=(8,), chunks=(8,), dtype="uint8", compressors=None)
+    array[...] = 1
+    (chunk,) = [p for p in (inside / "x.zarr").rglob("*") if p.is_file() and p.name != "zarr.json"]
+    chunk.unlink()
+    chunk.symlink_to(tmp_path / "secret")
+    report = ClientSession(loading(inside, "x.zarr")).evaluate()
+    assert "a link to outside" in report.problems[0].message
 
 
 def test_broken_files(tmp_path):

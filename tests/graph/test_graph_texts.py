@@ -1,12 +1,14 @@
 """Attributes as the texts that blocks show, with errors at the offending character."""
 
 import contextlib
+import inspect
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from poolgrad.catalog import operators
 from poolgrad.errors import InvalidArgument, InvalidType
 from poolgrad.graph import ClientSession, Scope, TextError, attribute_text, block_types, ops, parse_attribute
 from poolgrad.graph.text import Reader, options, parse
@@ -204,3 +206,30 @@ def test_scopes_with_a_policy():
     assert root.page[y.block].attributes["nan"] == "ignore"
     with pytest.raises(InvalidArgument, match="ties is 'last'"):
         root.with_policy(ties="last")
+
+
+TENSORFLOWS = {"Concat": "ConcatV2", "RandomNormal": "RandomStandardNormal", "Divide": "RealDiv", "Subtract": "Sub"} | {
+    "Multiply": "Mul", "Negate": "Neg"
+}  # fmt: skip
+
+
+def test_the_argument_order_is_that_of_tensorflows_operators():
+    """C++ has the inputs first, then the attributes without a default, for every operator of that name."""
+    pytest.importorskip("tensorflow")
+    from tensorflow.python.framework import op_def_registry
+
+    compared = set()
+    for name in block_types:
+        declared = op_def_registry.get(TENSORFLOWS.get(name, name))
+        if declared is None or name in ("Const", "Load", "Save", "Select"):
+            continue
+        inputs = [argument.name for argument in declared.input_arg]
+        counts = {argument.number_attr for argument in declared.input_arg}
+        types = {argument.type_attr for argument in declared.input_arg}
+        required = [a.name for a in declared.attr if not a.HasField("default_value") and a.name not in counts | types]
+        mine = [p for p in inspect.signature(getattr(ops, name)).parameters if p not in ("scope", "attrs")]
+        expected = [{"reduction_indices": "axis"}.get(n, n) for n in inputs + required]
+        assert mine[: len(expected)] == expected, name
+        compared.add(name)
+    assert compared >= {n for n in operators if n not in ("FractionalMaxPoolGradGrad", "FractionalAvgPoolGradGrad")}
+    assert compared >= {"Reshape", "Transpose", "Slice", "Pad", "Sum", "Max", "Cast", "Relu", "ReluGrad", "Concat"}

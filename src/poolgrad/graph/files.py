@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -98,11 +98,24 @@ class Files:
             raise InvalidArgument(problem, argument="file", given=name)
         return path
 
+    def _expect_no_way_out(self, name: str, folder: Path) -> None:
+        """Refuses a folder of chunks in which a link leads to something that the page may not see."""
+        for here, folders, files in os.walk(folder):
+            for entry in (*folders, *files):
+                path = os.path.join(here, entry)
+                if os.path.islink(path) and not any(
+                    Path(os.path.realpath(path)).is_relative_to(allowed) for allowed in self.allowed
+                ):
+                    problem = f"{name!r} has a link to outside the folder of the page"
+                    raise InvalidArgument(problem, argument="file", given=name)
+
     def _guarded(self, name: str, use: Callable[[Path, Any], Any]) -> Any:
         path = self.source(name)
         form = _FORMS.get(path.suffix.lower())
         if form is None:
             _refuse_format(name)
+        if path.is_dir():
+            self._expect_no_way_out(name, path)
         try:
             return use(path, form)
         except (InvalidArgument, MemoryError):
@@ -248,7 +261,49 @@ def _zarr_array(path: Path, key: str) -> Any:
     if not hasattr(found, "shape"):
         names = ", ".join(sorted(dict(found.arrays()))) or "(none)"
         raise InvalidArgument(f"the file is a group with the arrays {names}; key says which", argument="key", given=key)
+    for codec in _codecs(found.metadata):
+        if codec not in _CODECS:
+            raise InvalidArgument(f"the file is packed with {codec!r}, which is not used here", argument="file")
     return found
+
+
+_CODECS: Final = frozenset(
+    [
+        "bytes",
+        "transpose",
+        "sharding_indexed",
+        "crc32c",
+        "gzip",
+        "zlib",
+        "zstd",
+        "blosc",
+        "lz4",
+        "bz2",
+        "lzma",
+        "delta",
+        "shuffle",
+        "bitround",
+        "quantize",
+        "fixedscaleoffset",
+        "packbits",
+        "crc32",
+        "adler32",
+        "fletcher32",
+    ]
+)
+"""How Zarr arrays may be packed: by codecs that do nothing but unpack numbers. Some that exist would run code."""
+
+
+def _codecs(metadata: Any) -> Iterator[str]:
+    """The names of all codecs of an array, those inside others too."""
+    packing = [getattr(metadata, "compressor", None), *(getattr(metadata, "filters", None) or ())]
+    yield from (str(codec.codec_id) for codec in packing if codec is not None)
+    waiting = [codec.to_dict() for codec in getattr(metadata, "codecs", None) or ()]
+    while waiting:
+        codec = waiting.pop()
+        yield str(codec["name"])
+        inner = codec.get("configuration", {})
+        waiting += [*inner.get("codecs", ()), *inner.get("index_codecs", ())]
 
 
 class _Png:

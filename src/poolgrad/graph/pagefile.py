@@ -35,7 +35,7 @@ VERSION: Final = 1
 MIGRATIONS: Final[dict[int, Callable[[dict[str, Any]], dict[str, Any]]]] = {}
 """For every older version the step to the next one. Version 1 is the first."""
 
-LARGEST: Final = 64 * 2**20
+LARGEST: Final = 16 * 2**20
 """Bytes of the largest file that is read."""
 
 DEEPEST: Final = 64

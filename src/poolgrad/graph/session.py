@@ -22,7 +22,7 @@ import numpy as np
 
 from .. import checks
 from ..declare import physical_memory
-from ..errors import InvalidArgument, InvalidType, OutOfMemory, PoolgradError
+from ..errors import InvalidType, OutOfMemory, PoolgradError
 from .blocktypes import BlockType, Call
 from .engines import Engine, engine
 from .files import Files
@@ -373,7 +373,7 @@ class _Run:
         try:
             outputs = self._fed_outputs(block) or self._computed(block)
         except Exception as error:
-            problem = problem_of(block, _in_words(error))
+            problem = error.problem if isinstance(error, BlockError) else problem_of(block, _in_words(error))
             return BlockResult("failed", {}, time.perf_counter() - begin, problem, error)
         seconds = time.perf_counter() - begin
         size = sum(map(_bytes, outputs.values()))
@@ -482,9 +482,6 @@ def _shown(size: int) -> str:
 
 def _in_words(error: Exception) -> Exception:
     """The error as a person should read it."""
-    if isinstance(error, BlockError):
-        problem = error.problem
-        return InvalidArgument(problem.message, argument=problem.place)
     if isinstance(error, MemoryError) and not isinstance(error, PoolgradError):
         return OutOfMemory("not enough memory for the result")
     return error
