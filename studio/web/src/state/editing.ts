@@ -19,6 +19,11 @@ export type Canvas = {
   reveal(names: readonly string[]): void;
 };
 
+/** How far apart blocks stand that feed each other, and the room a new one takes. */
+const STEP = 368;
+const WIDTH = 232;
+const HEIGHT = 150;
+
 export class Editing {
   canvas: Canvas | null = null;
   private pasted = { text: "", times: 0 };
@@ -93,8 +98,8 @@ export class Editing {
 
   /** Adds a block, wired to an end where one is given. Returns its name. */
   add(type: BlockType, at?: { x: number; y: number } | null, from?: { end: End; pin: string; toPin: boolean }): string {
-    const place = this.free(at ?? this.canvas?.centre() ?? { x: 0, y: 0 });
-    const { name, changes } = edits.addBlock(this.doc, type, [place.x, place.y]);
+    const place = at ?? this.free(this.beside() ?? this.canvas?.centre() ?? { x: 0, y: 0 });
+    const { name, changes } = edits.addBlock(this.doc, type, [Math.round(place.x), Math.round(place.y)]);
     const all = [...changes];
     if (from) {
       const fresh: End = { block: name, pin: from.pin, index: null };
@@ -111,16 +116,24 @@ export class Editing {
     return [["wire", endText({ ...fresh, index: many ? 0 : null }), endText(from.end)]];
   }
 
-  /** A place near the wanted one where no other block begins. */
-  private free(at: { x: number; y: number }): { x: number; y: number } {
-    const taken = (x: number, y: number) =>
-      Object.values(this.doc.position).some(([left, top]) => Math.abs(left - x) < 24 && Math.abs(top - y) < 24);
-    let { x, y } = { x: Math.round(at.x), y: Math.round(at.y) };
-    while (taken(x, y)) {
-      x += 32;
-      y += 32;
-    }
+  /** To the right of the one selected block, where the next one belongs. */
+  private beside(): { x: number; y: number } | null {
+    const [name, ...more] = this.studio.state.selection.blocks;
+    const at = name === undefined || more.length ? undefined : this.doc.position[name];
+    return at ? { x: at[0] + STEP, y: at[1] } : null;
+  }
+
+  /** The first place below the wanted one where a block covers no other. */
+  private free({ x, y }: { x: number; y: number }): { x: number; y: number } {
+    const taken = Object.entries(this.doc.position).map(([name, [left, top]]) => ({ left, top, ...this.sizeOf(name) }));
+    const covers = (top: number) =>
+      taken.find((box) => x < box.left + box.width && x + WIDTH > box.left && top < box.top + box.height && top + HEIGHT > box.top);
+    for (let tries = taken.length, box = covers(y); box && tries > 0; tries--, box = covers(y)) y = box.top + box.height + 24;
     return { x, y };
+  }
+
+  private sizeOf(name: string): Size {
+    return this.canvas?.size(name) ?? { width: WIDTH, height: HEIGHT };
   }
 
   /** Draws a wire, or says why not. */

@@ -33,7 +33,7 @@ export class Studio {
     this.client.onState((state) => this.connection(state));
     this.client.onEvent((message, payload) => this.event(message, payload));
     this.sync = new Sync({
-      send: (edit, base) => this.client.request("edit", { ...edit, base }),
+      send: (edit) => this.client.request("edit", edit),
       changed: (doc) => this.store.setState({ doc, unsaved: this.sync.unsaved }),
       conflict: (mine, theirs) => this.store.setState({ conflict: { mine, theirs } }),
       reopen: () => void this.open(this.state.page ?? "", false),

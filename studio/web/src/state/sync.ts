@@ -1,16 +1,17 @@
 // Keeps a document in step with the server. The document shown is what the server has confirmed plus the edits that are
 // on their way, so typing never waits. One edit is in flight at a time; after a lost connection it is sent again under
 // the same name, which the server recognises.
-import { apply, type Change, type Doc, EMPTY } from "../model/doc";
+import { apply, type Change, type Doc, EMPTY, entry, same } from "../model/doc";
 import type { Changed, Conflict } from "../protocol/messages";
 
-export type Pending = { edit: string; label: string; changes: readonly Change[] };
+/** An edit on its way. `base` is the version that the person saw when making it: what others changed since is news. */
+export type Pending = { edit: string; label: string; changes: readonly Change[]; base: number };
 
 export type Verdict = { type: "accepted"; version: number; also?: Change[] } | ({ type: "conflict" } & Conflict);
 
 export type Outbox = {
   /** Sends one edit; the promise ends with the server's verdict or fails when the connection is lost. */
-  send(edit: Pending, base: number): Promise<Verdict>;
+  send(edit: Pending): Promise<Verdict>;
   changed(doc: Doc): void;
   conflict(mine: Pending, theirs: Conflict): void;
   /** The server no longer knows how we got here: the page has to be opened again. */
@@ -39,14 +40,27 @@ export class Sync {
 
   /** Begins with a page as the server has it. Edits not yet confirmed stay in line when `keep` is set. */
   start(doc: Doc, version: number, token: string, keep: boolean): void {
+    const before = this.confirmed;
     this.confirmed = doc;
     this.version = version;
     this.token = token;
-    if (!keep) this.pending = [];
+    const waiting = keep ? this.pending : [];
+    const clash = waiting.flatMap(({ changes }) => changes).filter((change) => collides(change, before, doc));
+    this.pending = clash.length ? [] : waiting.map((edit) => ({ ...edit, base: version }));
     this.online = true;
     this.flying = false;
     this.show();
-    void this.pump();
+    const [first] = waiting;
+    if (first && clash.length) this.giveBack(first, waiting, clash);
+    else void this.pump();
+  }
+
+  /** The server's memory is another one and the same entries were changed there: a person has to decide. */
+  private giveBack(first: Pending, waiting: readonly Pending[], clash: readonly Change[]): void {
+    const changes = waiting.flatMap((edit) => edit.changes);
+    const entries = clash.map(([kind, key]) => ({ kind, key, theirs: entry(this.confirmed, kind, key) }));
+    const by = { name: "Somebody", color: "#666" };
+    this.outbox.conflict({ ...first, changes }, { version: this.version, entries, by, changes: [] });
   }
 
   /** Goes on after a reconnection with the changes that were missed. */
@@ -65,7 +79,7 @@ export class Sync {
   }
 
   submit(changes: readonly Change[], label: string): void {
-    this.pending.push({ edit: newId(), label, changes });
+    this.pending.push({ edit: newId(), label, changes, base: this.version });
     this.show();
     void this.pump();
   }
@@ -105,7 +119,7 @@ export class Sync {
     if (this.flying || !this.online || !edit) return;
     this.flying = true;
     try {
-      const verdict = await this.outbox.send(edit, this.version);
+      const verdict = await this.outbox.send(edit);
       this.flying = false;
       this.settle(edit, verdict);
     } catch (error) {
@@ -139,4 +153,10 @@ export class Sync {
     this.show();
     this.outbox.conflict({ ...edit, changes: [...edit.changes, ...orphans] }, verdict);
   }
+}
+
+/** Whether an entry that we want to change was changed by somebody else, and not to the same. */
+function collides([kind, key, value]: Change, before: Doc, after: Doc): boolean {
+  const theirs = entry(after, kind, key);
+  return !same(theirs, entry(before, kind, key)) && !same(theirs, value ?? null);
 }

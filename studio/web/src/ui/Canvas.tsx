@@ -31,7 +31,8 @@ import { WireEdge } from "./WireEdge";
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
 const FIT = { padding: 0.12, maxZoom: 1.1, minZoom: 0.1 };
-const NO_DATA = {};
+const IN_FRONT = { zIndex: 1 };
+const BEHIND = { zIndex: 0 };
 /** From this many blocks on only those in view are drawn. */
 const MANY = 600;
 /** Below this zoom the label of a wire could not be read. */
@@ -54,7 +55,8 @@ function useNodes(): [Node[], (changes: NodeChange[]) => void] {
       });
       const rest = Object.keys(blocks).map((name, i) => {
         const [x, y] = positions[name] ?? [40 + 60 * (i % 8), 40 + 60 * i];
-        return kept(known, name, "block", { x, y }, selection.blocks.has(name), NO_DATA);
+        const chosen = selection.blocks.has(name);
+        return kept(known, name, "block", { x, y }, chosen, chosen ? IN_FRONT : BEHIND);
       });
       return [...frames, ...rest];
     });
