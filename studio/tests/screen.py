@@ -29,7 +29,8 @@ FLAGS = [
     "--font-render-hinting=none",
 ]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-AXE = Path(__file__).resolve().parents[1] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+WEB = Path(__file__).resolve().parents[1] / "web"
+AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
 
 
 def find_browser() -> str | None:
@@ -187,6 +188,8 @@ class Screen:
 
     def axe(self) -> list[str]:
         """What an accessibility check finds."""
+        if not AXE.exists():
+            subprocess.run(["npm", "ci", "--ignore-scripts"], cwd=WEB, check=True)
         self.page.evaluate(AXE.read_text())
         found: Any = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
         return [f"{v['id']}: {v['help']} at {[n['target'] for n in v['nodes']][:4]}" for v in found["violations"]]

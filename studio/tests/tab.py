@@ -26,9 +26,10 @@ from poolgrad_studio import frames
 PATIENCE = 30.0
 
 
-def patience() -> int:
+def patience() -> float:
     """By how much times may be longer than they should be: by nothing, unless the machine is busy with other things."""
-    return 1 if os.getloadavg()[0] < 2 * (os.cpu_count() or 1) else 5
+    waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return 1 if waiting < 1.5 else 2 * waiting
 
 
 class Server:
