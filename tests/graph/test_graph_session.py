@@ -71,6 +71,21 @@ def test_what_is_at_hand_needs_nothing_before_it(chain):
     assert list(session.evaluate(["b"]).blocks) == ["b"]
 
 
+def test_results_at_hand_stay_while_a_run_needs_them():
+    """A result that the memory would forget in the middle of a run is held for it."""
+    root = Scope.new_root()
+    x = ops.Const(root.with_name("x"), np.zeros(1000))
+    a = ops.Add(root.with_name("a"), x, 1.0)
+    session = ClientSession(root, max_memory=40_000, threads=1)
+    session.run(a)
+    y = a
+    for number in range(6):
+        y = ops.Add(root, y, float(number))
+    last = ops.Add(root, y, a)
+    assert session.run(last)[0] == 1 + 15 + 1
+    assert session.cache.bytes <= 20_000
+
+
 def test_policies_are_part_of_what_a_result_is_made_of():
     root = Scope.new_root()
     x = ops.Const(root, np.array([1, np.nan, 2, 3], np.float32).reshape(1, 1, 4, 1))

@@ -23,8 +23,9 @@ import numpy as np
 from .. import checks
 from ..declare import physical_memory
 from ..errors import InvalidType, OutOfMemory, PoolgradError
+from . import engines
 from .blocktypes import BlockType, Call
-from .engines import Engine, engine
+from .engines import Engine
 from .files import Files
 from .inference import problem_of, read_attributes
 from .page import Block, Page
@@ -70,7 +71,7 @@ class ClientSession:
         allow: Sequence[str | os.PathLike[str]] = (),
     ) -> None:
         self.page = page.page if isinstance(page, Scope) else page
-        self.engine = _engine(engine)
+        self.engine = engines.engine(engine)
         self.max_memory = physical_memory() if max_memory is None else max_memory
         self.threads = max(1, threads or min(MOST_THREADS, os.cpu_count() or 1))
         self.overwrite = overwrite
@@ -126,10 +127,6 @@ class ClientSession:
         run = _Run(self, page, files, _fed(page, fed, self.engine), on_event, cancel, keep_all)
         wanted = list(page.blocks) if targets is None else [page[t.partition(".")[0]].name for t in targets]
         return run.run(wanted)
-
-
-def _engine(name: str) -> Engine:
-    return engine(name)
 
 
 def _output_name(page: Page, fetch: Output | str) -> str:
@@ -194,6 +191,8 @@ class _Run:
         self.values: dict[str, dict[str, Any]] = {}
         self.results: dict[str, BlockResult] = {}
         self.keys: dict[str, str] = {}
+        self.at_hand: dict[str, dict[str, Any]] = {}
+        self.problems: dict[str, tuple[Problem, ...]] = {}
         self.held = 0
         self.sizes: dict[str, int] = {}
         self.reserved = 0
@@ -203,11 +202,12 @@ class _Run:
         begin = time.perf_counter()
         order = self.page.order()
         self._find_keys(self._upstream(wanted), order)
-        self.needed = self._needed(wanted)
-        self.kept = set(self.needed) if self.keep_all else set(wanted)
+        needed = self._needed(wanted)
+        self.kept = needed if self.keep_all else set(wanted)
         sessions = [n for n in wanted if self.page[n].type.name == "ClientSession"]
         first = self._upstream(sessions)  # what the page is for comes first
-        names = sorted((n for n in order if n in self.needed), key=lambda n: n not in first)
+        names = sorted((n for n in order if n in needed), key=lambda n: n not in first)
+        self.problems = {n: self.page._inferred(n).problems for n in names if n not in self.at_hand}
         cancelled = self._schedule(names)
         blocks = {name: self.results[name] for name in self.page.blocks if name in self.results}
         return Report(blocks, time.perf_counter() - begin, cancelled)
@@ -234,11 +234,13 @@ class _Run:
         return found
 
     def _needed(self, wanted: Iterable[str]) -> set[str]:
-        """As `_upstream`, but nothing behind a block whose results are at hand."""
+        """As `_upstream`, but nothing behind a block whose results are at hand. Those are held from now on."""
         found, waiting = set(wanted), list(wanted)
         while waiting:
             name = waiting.pop()
-            if self._at_hand(name):
+            known = None if self.page[name].type.effect else self.session.cache.get(self.keys[name])
+            if known is not None:
+                self.at_hand[name] = known
                 continue
             new = [s for s in self._sources(self.page[name]) if s not in found]
             found.update(new)
@@ -267,11 +269,7 @@ class _Run:
         parts += [(n, v.identity(values["dtype"]) if isinstance(v, Values) else v) for n, v in sorted(values.items())]
         for pin, wires in block.inputs.items():
             parts.append((pin, [self._wire_key(wire) for wire in wires]))
-        parts += [
-            f"{o} {self._wire_key(f'{block.name}.{o}')}"
-            for o in block.type.outputs
-            if f"{block.name}.{o}" in self.feeds
-        ]
+        parts += [(output, self._wire_key(output)) for output in self._outputs(block) if output in self.feeds]
         if block.type.reads:
             parts.append((str(self.files.folder), self.files.state(str(values.get(block.type.reads, "")))))
         if block.type.volatile(values):
@@ -292,10 +290,7 @@ class _Run:
     def _schedule(self, names: list[str]) -> bool:
         """Runs the blocks, those first that stand first in the order; whether it was cancelled."""
         rank = {name: number for number, name in enumerate(names)}
-        waits = {name: {s for s in self._sources(self.page[name]) if s in rank} for name in names}
-        for name in names:
-            if self._at_hand(name):
-                waits[name] = set()
+        waits = {name: self._waits_for(name) for name in names}
         self.readers: dict[str, set[str]] = {name: set() for name in names}
         for name, sources in waits.items():
             for source in sources:
@@ -329,8 +324,8 @@ class _Run:
                 self._finish(name, BlockResult("cancelled"))
         return stopped
 
-    def _at_hand(self, name: str) -> bool:
-        return not self.page[name].type.effect and self.session.cache.get(self.keys[name]) is not None
+    def _waits_for(self, name: str) -> set[str]:
+        return set() if name in self.at_hand else set(self._sources(self.page[name]))
 
     def _cancelled(self) -> bool:
         return self.cancel is not None and self.cancel.is_set()
@@ -362,10 +357,10 @@ class _Run:
     def _result(self, block: Block) -> BlockResult:
         results = {s: self.results[s] for s in self._sources(block) if s in self.results}
         broken = [s for s, result in results.items() if result.status not in ("done", "cached")]
-        known = None if block.type.effect else self.session.cache.get(self.keys[block.name])
+        known = self.at_hand.get(block.name)
         if known is not None:
             self._hold(block.name, sum(map(_bytes, known.values())))
-            return BlockResult("cached", known)
+            return BlockResult("cached", dict(known))
         if broken:
             problem = Problem(block.name, None, f"waits for {broken[0]}", severity="warning")
             return BlockResult("skipped", problem=problem)
@@ -387,9 +382,8 @@ class _Run:
         return {output: self.feeds[f"{block.name}.{output}"] for output in block.type.outputs}
 
     def _computed(self, block: Block) -> dict[str, Any]:
-        problems = self.page._inferred(block.name).problems
-        if problems:
-            raise BlockError(problems[0])
+        if self.problems[block.name]:
+            raise BlockError(self.problems[block.name][0])
         arrays = {pin: [self._value(wire) for wire in wires] for pin, wires in block.inputs.items()}
         specs, arguments = self._arguments(block.type, arrays)
         values = {n: v for n, v in self.values[block.name].items() if n not in arguments or not arrays.get(n)}
