@@ -10,7 +10,9 @@ from math import ceil
 from time import perf_counter, sleep
 from typing import Protocol
 
-SETTLE = 0.002  # seconds of sleep before a sample: threads of the previous contender stop spinning
+SETTLE = 0.008
+"""Seconds of sleep before a sample. PyTorch's OpenMP threads spin for about 5 ms after a call, which takes a processor
+away from whoever is measured next; the others go to sleep at once."""
 
 
 class Contender(Protocol):
@@ -40,8 +42,8 @@ class Local:
 class Effort:
     """How long to measure: seconds for a whole cell, rounds, and the least length of one sample."""
 
-    seconds: float = 4.5
-    rounds: int = 15
+    seconds: float = 2.4
+    rounds: int = 12
     least_rounds: int = 3
     sample: float = 0.0015
     slow: float = 1.0
