@@ -94,14 +94,22 @@ class Frame:
         self.axes = tuple([one] * (AXES - len(axes)) + axes)
         self.outer, self.inner, self.images = outer, inner, max(pool.batch, 1)
         self.device = device
-        self.wide = max(axis.size * inner for axis in self.axes[-1:]) >= 2**30 or any(
-            a.size >= 2**30 for a in self.axes
-        )
+        sizes, counts = (math.prod(getattr(a, name) for a in self.axes) for name in ("size", "count"))
+        self.wide = outer * inner * max(sizes, counts) >= 2**31 - 2**20
         self._tables: dict[str, list[torch.Tensor]] = {}
 
     @property
     def dilated(self) -> bool:
         return any(axis.dilation > 1 for axis in self.axes)
+
+    @property
+    def padded(self) -> bool:
+        """Whether a window has local positions outside the array, before it or behind it."""
+        return any(
+            axis.windows.count > 0
+            and (axis.origins[0] < 0 or axis.origins[-1] + (axis.extent - 1) * axis.dilation >= axis.size)
+            for axis in self.axes
+        )
 
     @property
     def listed(self) -> bool:

@@ -13,13 +13,15 @@ import triton
 import triton.language as tl
 
 from ..windows import Pool
-from . import kernels
+from . import gradients, sums, winners
 from .frame import Frame, frame_of
 
 Tensor = torch.Tensor
 
 WRITTEN_OUT = 64
 """Windows of up to this many elements are written out in the kernels; larger ones are loops."""
+HIGHEST_GRID = 65535
+"""How long the second and third dimension of a grid may be."""
 LONG_WINDOW = 2048
 """From more elements than this on, 16-bit floats are summed in float64."""
 
@@ -66,7 +68,9 @@ class Launch:
     def __init__(self, frame: Frame, tile: Tile, places: tuple[int, int, int]) -> None:
         self.frame, self.tile = frame, tile
         nw, ni = -(-places[2] // tile.bw), -(-frame.inner // tile.bi)
-        self.grid = (-(-frame.outer // tile.r) * places[0] * places[1] * nw * ni,)
+        blocks = -(-frame.outer // tile.r) * nw * ni
+        flat = max(places[0], blocks) > HIGHEST_GRID
+        self.grid = (places[1] * places[0] * blocks, 1, 1) if flat else (places[1], places[0], blocks)
         d, h, w = frame.axes
         one = frame.inner == 1
         align, align_out = (_divisor(w.size), _divisor(w.count)) if one else (_divisor(frame.inner), 1)
@@ -77,6 +81,7 @@ class Launch:
         }  # fmt: skip
         self.shape = {
             "R": tile.r, "BW": tile.bw, "BI": tile.bi, "ALIGN": align, "ALIGN_OUT": align_out,
+            "FULL": frame.inner % tile.bi == 0, "FLAT": flat, "ONE_W": nw == 1, "ONE_I": ni == 1,
             "IDX": tl.int64 if frame.wide else tl.int32, "num_warps": tile.warps,
         }  # fmt: skip
 
@@ -201,11 +206,11 @@ class Gpu:
             return y
         along = Launch(frame, _tile(frame, frame.axes[2].count, 512), tuple(a.count for a in frame.axes))  # type: ignore[arg-type]
         counted = frame.listed or frame.dilated or pool.divisors is not None
-        kernels.mean[along.grid](
+        sums.mean[along.grid](
             x, y, **along.looked_up(x, "origins", "stops", "divisors", when=counted), **along.sizes,
             **along.of_axes(s="stride", b="before", d="dilation", e="extent", k="window"), **_unrolled(frame, counted),
             **_averaging(x.dtype, frame.elements > LONG_WINDOW, shares=False).constants(), **along.shape,
-            LISTED=counted, TOTAL=False,
+            LISTED=counted, DILATED=frame.dilated,
         )  # fmt: skip
         return y
 
@@ -280,7 +285,7 @@ class Gpu:
         keys, order = torch.sort(_absolute(pool, index, scope).reshape(-1), stable=True)
         if keys.numel():
             block = 256
-            kernels.segments[(-(-keys.numel() // block),)](
+            gradients.segments[(-(-keys.numel() // block),)](
                 keys, order, _as_signed(g).reshape(-1), _as_signed(gx), keys.numel(), SUM=_wrapping(g.dtype).sum,
                 BLOCK=block,
             )  # fmt: skip
@@ -321,12 +326,12 @@ class Gpu:
             return
         along = Launch(frame, _tile(frame, frame.axes[2].count, 512), tuple(a.count for a in frame.axes))  # type: ignore[arg-type]
         given = [x if t is None else t for t in (equal_to, y, code, v, taken)]
-        kernels.scan[along.grid](
+        winners.scan[along.grid](
             x, given[0], given[1], given[2], given[3], given[4],
             **along.looked_up(x, "origins", "stops", when=frame.listed), **along.sizes,
             **along.of_axes(s="stride", b="before", d="dilation", e="extent"), **_unrolled(frame, frame.listed),
             **_comparing(x, nan), **along.shape,
-            LISTED=frame.listed, EQUAL=equal_to is not None, VALUE=y is not None, CODE=code is not None,
+            LISTED=frame.listed, DILATED=frame.dilated, EQUAL=equal_to is not None, VALUE=y is not None, CODE=code is not None,
             TAKE=taken is not None,
         )  # fmt: skip
 
@@ -335,7 +340,7 @@ class Gpu:
             return
         along = Launch(frame, _tile(frame, frame.axes[2].count, 512), tuple(a.count for a in frame.axes))  # type: ignore[arg-type]
         extents = {"eh": frame.axes[1].extent, "ew": frame.axes[2].extent}
-        kernels.take[along.grid](
+        winners.take[along.grid](
             v, choice, y, **along.looked_up(v, "origins", "stops", when=frame.listed), **along.sizes,
             **along.of_axes(s="stride", b="before", d="dilation"), **extents, images=frame.images, **along.shape,
             LISTED=frame.listed, INDEX=index, FAULT=fault,
@@ -356,7 +361,7 @@ class Gpu:
         along = Launch(frame, _tile(frame, cells[2], 512), cells)  # type: ignore[arg-type]
         d, h, w = frame.axes
         phases = {"PHASE_" + n.upper(): a.before % a.stride for n, a in zip("dhw", frame.axes, strict=True)}
-        kernels.put[along.grid](
+        gradients.put[along.grid](
             g, code, gx, **along.looked_up(g, "divisors", when=divisors), **along.sizes, pd=cells[0], ph=cells[1],
             **{"q" + n: a.before // a.stride for n, a in zip("dhw", frame.axes, strict=True)},
             **along.of_axes(b="before", k="window"), eh=h.extent, ew=w.extent,
@@ -381,7 +386,7 @@ class Gpu:
             return
         along = Launch(frame, _tile(frame, frame.axes[2].size, 512), tuple(a.size for a in frame.axes))  # type: ignore[arg-type]
         given = [g if t is None else t for t in (code, x, y, counts)]
-        kernels.put_any[along.grid](
+        gradients.put_any[along.grid](
             g, given[0], gx, given[1], given[2], given[3],
             **along.tables("origins", "divisors", "from", "to", "stops"), **along.sizes, **along.of_axes(d="dilation"),
             eh=frame.axes[1].extent, ew=frame.axes[2].extent, **elements.constants(),
@@ -395,11 +400,11 @@ class Gpu:
         cells = tuple(-(-(a.size + a.before) // a.stride) for a in frame.axes)
         along = Launch(frame, _tile(frame, cells[2], 512), cells)  # type: ignore[arg-type]
         d, h, w = frame.axes
-        kernels.max_put[along.grid](
+        gradients.max_put[along.grid](
             x, x if equal_to is None else equal_to, _as_signed(g), _as_signed(gx), **along.sizes,
             pd=cells[0], ph=cells[1], **along.of_axes(b="before"),
             SD=d.stride, SH=h.stride, SW=w.stride, KD=d.window, KH=h.window, KW=w.window,
-            PAIRS=frame.inner == 1 and w.stride == 2 and w.before == 0, **_comparing(x, nan), **along.shape,
+            PAIRS=frame.inner == 1 and w.stride == 2 and w.before == 0, PADDED=frame.padded, **_comparing(x, nan), **along.shape,
             EQUAL=equal_to is not None,
         )  # fmt: skip
 
@@ -433,7 +438,7 @@ class Gpu:
         if y.numel() == 0:
             return
         along = Launch(frame, _tile(frame, frame.axes[2].count, 512), tuple(a.count for a in frame.axes))  # type: ignore[arg-type]
-        kernels.members[along.grid](
+        winners.members[along.grid](
             x, y, v, sums, counts, **along.tables("origins", "stops"), **along.sizes,
             **along.of_axes(d="dilation", e="extent"), **elements.constants(), **along.shape, COUNT=count, SPLIT=split,
         )  # fmt: skip
@@ -458,7 +463,10 @@ def _unrolled(frame: Frame, listed: bool) -> dict[str, Any]:
     small = frame.elements <= WRITTEN_OUT
     pairs = small and not listed and frame.inner == 1 and w.stride == 2 and w.dilation == 1
     extents = {"KD": d.extent, "KH": h.extent, "KW": w.extent} if small else {"KD": 0, "KH": 0, "KW": 0}
-    return extents | {"PAIRS": pairs, "PHASE": w.before % 2 if pairs else 0, "qw": w.before // 2 if pairs else 0}
+    return extents | {
+        "PAIRS": pairs, "PHASE": w.before % 2 if pairs else 0, "qw": w.before // 2 if pairs else 0,
+        "PADDED": frame.padded,
+    }  # fmt: skip
 
 
 def _tied(values: Tensor, ties: str) -> Elements:

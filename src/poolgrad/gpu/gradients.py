@@ -1,0 +1,373 @@
+"""GPU kernels of gradients, in gather form: every element collects from the windows that contain it, and is written once."""
+
+# mypy: ignore-errors
+# ruff: noqa: RET505 (Triton decides conditions on constants while compiling, and wants both branches of a return)
+
+import triton
+import triton.language as tl
+
+from .sums import add, rounded, share, widen
+from .tiles import along, clamp, kernel, joined, lengths, pair, place
+from .winners import consider, first_nan, real_code
+
+
+@triton.jit
+def _window(o, count):
+    """A window that exists, in the place of o."""
+    return clamp(o, 0, count - 1)
+
+
+@triton.jit
+def _load(pointer, c, inner, FULL: tl.constexpr):
+    if FULL:
+        return tl.load(pointer)
+    else:
+        return tl.load(pointer, mask=c < inner, other=0)
+
+
+@kernel
+def put(
+    g, code_in, gx, divisors_d, divisors_h, divisors_w,
+    outer, inner, d, h, w, md, mh, mw, nw, ni, pd, ph, qd, qh, qw, bd, bh, bw, kd, kh, kw, eh, ew,
+    SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    PHASE_D: tl.constexpr, PHASE_H: tl.constexpr, PHASE_W: tl.constexpr, PAIRS: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
+    IDX: tl.constexpr, SUM: tl.constexpr, TWOFOLD: tl.constexpr, WHOLE: tl.constexpr, MEAN: tl.constexpr,
+    DIVISORS: tl.constexpr,
+):  # fmt: skip
+    """For regular windows without dilation: from the windows that chose an element, or (MEAN) its share of each.
+
+    The result is cut into cells of one stride. Element s * p + e lies in window o = p + q + t at local position
+    e + phase - s * t, where before = s * q + phase: all but p and q is known while compiling, so nothing is divided.
+    First the windows that reach into the cell are read, each once; then the elements of the cell are added up.
+    """
+    block, cd, ch, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
+    w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
+    r = along(block, R, 0, IDX)
+    p = along(wb, BW, 1, IDX)
+    c = along(ib, BI, 2, IDX)
+    tile_mask = (r < outer) & (c < inner)
+    r = tl.minimum(r, outer - 1)
+    out_images = r * (md * mh * mw * inner).to(IDX)
+    images = r * (d * h * w * inner).to(IDX)
+    row_length = (w * inner).to(tl.int64)
+    # Windows p + q + t reach into the cell for t in [LOW, LOW + REACH).
+    LOW_D: tl.constexpr = -((KD - 1 - PHASE_D) // SD)
+    LOW_H: tl.constexpr = -((KH - 1 - PHASE_H) // SH)
+    LOW_W: tl.constexpr = -((KW - 1 - PHASE_W) // SW)
+    REACH_D: tl.constexpr = (SD - 1 + PHASE_D) // SD + 1 - LOW_D
+    REACH_H: tl.constexpr = (SH - 1 + PHASE_H) // SH + 1 - LOW_H
+    REACH_W: tl.constexpr = (SW - 1 + PHASE_W) // SW + 1 - LOW_W
+
+    codes = ()
+    values = ()
+    rests = ()
+    for i in tl.static_range(REACH_D):
+        for j in tl.static_range(REACH_H):
+            od = cd + qd + LOW_D + i
+            oh = ch + qh + LOW_H + j
+            on_row = (od >= 0) & (od < md) & (oh >= 0) & (oh < mh)
+            od = _window(od, md)
+            oh = _window(oh, mh)
+            row = (od.to(tl.int64) * mh + oh) * mw * inner
+            for k in tl.static_range(REACH_W):
+                ow = p + qw + LOW_W + k
+                there = (ow >= 0) & (ow < mw) & on_row
+                ow = _window(ow, mw)
+                at = out_images + ow * inner + c
+                value = _load(g + row + at, c, inner, FULL)
+                if MEAN:
+                    if DIVISORS:
+                        count = tl.load(divisors_d + od) * tl.load(divisors_h + oh) * tl.load(divisors_w + ow)
+                    else:
+                        from_d = od * SD - bd
+                        from_h = oh * SH - bh
+                        from_w = ow * SW - bw
+                        count = (
+                            (tl.minimum(from_d + kd, d) - tl.maximum(from_d, 0))
+                            * (tl.minimum(from_h + kh, h) - tl.maximum(from_h, 0))
+                            * (tl.minimum(from_w + kw, w) - tl.maximum(from_w, 0))
+                        )
+                    more, rest = widen(value, SUM, TWOFOLD)
+                    more, rest = share(more, rest, count, SUM, TWOFOLD)
+                    values = values + (tl.where(there, more, 0),)
+                    rests = rests + (tl.where(there, rest, 0),)
+                else:
+                    chosen = _load(code_in + row + at, c, inner, FULL).to(tl.int32)
+                    codes = codes + (tl.where(there, chosen, -1),)
+                    values = values + (value.to(SUM),)
+
+    KIND: tl.constexpr = tl.float64 if TWOFOLD else SUM
+    for e_d in tl.static_range(SD):
+        for e_h in tl.static_range(SH):
+            at_d = cd * SD + e_d
+            at_h = ch * SH + e_h
+            on_array = (at_d < d) & (at_h < h)
+            row = gx + (at_d.to(tl.int64) * h + at_h) * row_length
+            results = ()
+            for e_w in tl.static_range(SW):
+                high = tl.zeros([R, BW, BI], KIND)
+                low = tl.zeros([R, BW, BI], KIND)
+                for i in tl.static_range(REACH_D):
+                    for j in tl.static_range(REACH_H):
+                        for k in tl.static_range(REACH_W):
+                            if (
+                                (e_d + PHASE_D - SD * (LOW_D + i) >= 0) and (e_d + PHASE_D - SD * (LOW_D + i) < KD)
+                                and (e_h + PHASE_H - SH * (LOW_H + j) >= 0) and (e_h + PHASE_H - SH * (LOW_H + j) < KH)
+                                and (e_w + PHASE_W - SW * (LOW_W + k) >= 0) and (e_w + PHASE_W - SW * (LOW_W + k) < KW)
+                            ):  # fmt: skip
+                                if MEAN:
+                                    high, low = add(
+                                        high, low, values[(i * REACH_H + j) * REACH_W + k],
+                                        rests[(i * REACH_H + j) * REACH_W + k], TWOFOLD,
+                                    )  # fmt: skip
+                                else:
+                                    here = (
+                                        (e_d + PHASE_D - SD * (LOW_D + i)) * eh + e_h + PHASE_H - SH * (LOW_H + j)
+                                    ) * ew + e_w + PHASE_W - SW * (LOW_W + k)  # fmt: skip
+                                    chosen = codes[(i * REACH_H + j) * REACH_W + k]
+                                    high += tl.where(chosen == here, values[(i * REACH_H + j) * REACH_W + k], 0)
+                results = results + (rounded(high, low, TWOFOLD, WHOLE).to(gx.dtype.element_ty),)
+            if PAIRS:
+                at_w = (wb * (2 * BW)).to(IDX) + tl.arange(0, 2 * BW).to(IDX)[None, :, None]
+                both = joined(results[0], results[1], R, BW)
+                tl.store(row + (images + at_w), both, mask=(at_w < w) & tile_mask & on_array)
+            else:
+                for e_w in tl.static_range(SW):
+                    at_w = p * SW + e_w
+                    mask = (at_w < w) & on_array & tile_mask
+                    tl.store(row + (images + at_w * inner + c), results[e_w], mask=mask)
+
+
+@kernel
+def max_put(
+    x, equal, g, gx,
+    outer, inner, d, h, w, md, mh, mw, nw, ni, pd, ph, bd, bh, bw,
+    SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    PAIRS: tl.constexpr, PADDED: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
+    IDX: tl.constexpr, COMPUTE: tl.constexpr, LOWEST: tl.constexpr, FLOAT: tl.constexpr, IGNORE: tl.constexpr,
+    EQUAL: tl.constexpr,
+):  # fmt: skip
+    """choose and put in one, for regular windows that do not overlap: x and g are read once, gx is written once."""
+    block, od, oh, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
+    w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
+    r = along(block, R, 0, IDX)
+    ow = along(wb, BW, 1, IDX)
+    c = along(ib, BI, 2, IDX)
+    tile_mask = (r < outer) & (c < inner)
+    row_length = (w * inner).to(tl.int64)
+    there = (od < md) & (oh < mh) & (ow < mw) & tile_mask
+    r = tl.minimum(r, outer - 1)
+    out = (od.to(tl.int64) * mh + oh) * mw * inner
+    spot = r * (md * mh * mw * inner).to(IDX) + ow * inner + c
+    images = r * (d * h * w * inner).to(IDX)
+    gradient = tl.load(g + out + spot, mask=there, other=0)
+
+    LOW: tl.constexpr = float("nan") if (FLOAT and (IGNORE or EQUAL)) else LOWEST
+    best = tl.full([R, BW, BI], LOW, COMPUTE)
+    code = tl.full([R, BW, BI], -1 if EQUAL else 0, tl.int32)
+    if EQUAL:
+        target = tl.load(equal + out + spot, mask=there, other=0).to(COMPUTE)
+    else:
+        target = best
+    for i in tl.static_range(KD * KH):
+        # EQUAL runs backward
+        ld = (KD * KH - 1 - i if EQUAL else i) // KH
+        lh = (KD * KH - 1 - i if EQUAL else i) % KH
+        at_d = clamp(od * SD - bd + ld, 0, d - 1)
+        at_h = clamp(oh * SH - bh + lh, 0, h - 1)
+        row = x + (at_d.to(tl.int64) * h + at_h) * row_length
+        if PAIRS:
+            low, high = pair(row, images, wb * BW, w, LOW, PADDED, R, BW, IDX)
+            at = (ld * KH + lh) * KW
+            if EQUAL and KW > 1:
+                best, code = consider(
+                    best, code, high.to(COMPUTE), at + 1, 2 * ow + 1 < w, target, EQUAL, FLOAT, IGNORE
+                )
+            best, code = consider(best, code, low.to(COMPUTE), at, 2 * ow < w, target, EQUAL, FLOAT, IGNORE)
+            if not EQUAL and KW > 1:
+                best, code = consider(
+                    best, code, high.to(COMPUTE), at + 1, 2 * ow + 1 < w, target, EQUAL, FLOAT, IGNORE
+                )
+        else:
+            for j in tl.static_range(KW):
+                lw = KW - 1 - j if EQUAL else j
+                at_w = clamp(ow * SW - bw + lw, 0, w - 1)
+                value = _load(row + (images + at_w * inner + c), c, inner, FULL)
+                at = (ld * KH + lh) * KW + lw
+                best, code = consider(best, code, value.to(COMPUTE), at, True, target, EQUAL, FLOAT, IGNORE)
+    first_d = tl.maximum(bd - od * SD, 0)
+    first_h = tl.maximum(bh - oh * SH, 0)
+    first_w = tl.maximum(bw - ow * SW, 0)
+    if PADDED:
+        code = real_code(code, first_d, first_h, first_w, KH, KW)
+    if EQUAL and FLOAT:
+        code = first_nan(
+            code, target, x, images, c, inner, h, row_length, od * SD - bd, oh * SH - bh, ow * SW - bw,
+            first_d, first_h, first_w, d - 1 - od * SD + bd, h - 1 - oh * SH + bh, w - 1 - ow * SW + bw,
+            1, 1, 1, KD, KH, KW, there,
+        )  # fmt: skip
+
+    zero = tl.zeros_like(gradient)
+    for ld in tl.static_range(SD):
+        for lh in tl.static_range(SH):
+            at_d = od * SD - bd + ld
+            at_h = oh * SH - bh + lh
+            on_array = (at_d >= 0) & (at_d < d) & (at_h >= 0) & (at_h < h)
+            row = gx + (at_d.to(tl.int64) * h + at_h) * row_length
+            results = ()
+            for lw in tl.static_range(SW):
+                if ld < KD and lh < KH and lw < KW:
+                    results = results + (tl.where(code == (ld * KH + lh) * KW + lw, gradient, zero),)
+                else:
+                    results = results + (zero,)
+            if PAIRS:
+                at_w = (wb * (2 * BW)).to(IDX) + tl.arange(0, 2 * BW).to(IDX)[None, :, None]
+                both = joined(results[0], results[1], R, BW)
+                tl.store(row + (images + at_w), both, mask=(at_w < w) & tile_mask & on_array)
+            else:
+                for lw in tl.static_range(SW):
+                    at_w = ow * SW - bw + lw
+                    mask = (at_w >= 0) & (at_w < w) & on_array & tile_mask
+                    tl.store(row + (images + at_w * inner + c), results[lw], mask=mask)
+
+
+@triton.jit
+def _collect(
+    high, low, mine, g, code_in, y, counts, origins_d, origins_h, origins_w, divisors_d, divisors_h, divisors_w,
+    stops_d, stops_h, stops_w, row, at, at_d, at_h, at_w, od, oh, ow, reached, tile_mask, dd, dh, dw, eh, ew,
+    SUM: tl.constexpr, TWOFOLD: tl.constexpr, MODE: tl.constexpr, DILATED: tl.constexpr, IDX: tl.constexpr,
+):  # fmt: skip
+    """What an element gets from one of the windows that may contain it."""
+    way_d = at_d - tl.load(origins_d + od).to(IDX)
+    way_h = at_h - tl.load(origins_h + oh).to(IDX)
+    way_w = at_w - tl.load(origins_w + ow).to(IDX)
+    if DILATED:
+        reached = reached & (way_w % dw == 0) & (way_h % dh == 0) & (way_d % dd == 0)
+        reached = reached & (at_w < tl.load(stops_w + ow))
+        reached = reached & (at_h < tl.load(stops_h + oh)) & (at_d < tl.load(stops_d + od))
+        reached = reached & (way_w >= 0) & (way_h >= 0) & (way_d >= 0)
+    mask = reached & tile_mask
+    value = tl.load(g + row + at, mask=mask, other=0)
+    if MODE == "put" or MODE == "assign":
+        chosen = tl.load(code_in + row + at, mask=mask, other=0).to(IDX)
+        if DILATED:
+            here = chosen == ((way_d // dd) * eh + way_h // dh) * ew + way_w // dw
+        else:
+            here = chosen == (way_d * eh + way_h) * ew + way_w
+        if MODE == "assign":
+            return tl.where(here & mask, value.to(SUM), high), low
+        else:
+            return high + tl.where(here, value.to(SUM), 0), low
+    else:
+        more, rest = widen(value, SUM, TWOFOLD)
+        if MODE == "mean":
+            count = tl.load(divisors_d + od) * tl.load(divisors_h + oh) * tl.load(divisors_w + ow)
+            more, rest = share(more, rest, count, SUM, TWOFOLD)
+        else:
+            theirs = tl.load(y + row + at, mask=mask, other=0)
+            member = ((mine == theirs) | ((mine != mine) & (theirs != theirs))) & mask
+            if MODE == "split":
+                count = tl.load(counts + row + at, mask=mask, other=1)
+                if TWOFOLD:
+                    more, rest = share(more, rest, count, SUM, TWOFOLD)
+                else:
+                    more = more / count.to(SUM)
+            if TWOFOLD:
+                rest = tl.where(member, rest, 0.0)
+            more = tl.where(member, more, 0)
+        return add(high, low, more, rest, TWOFOLD)
+
+
+@kernel
+def put_any(
+    g, code_in, gx, x, y, counts,
+    origins_d, origins_h, origins_w, divisors_d, divisors_h, divisors_w,
+    from_d, from_h, from_w, to_d, to_h, to_w, stops_d, stops_h, stops_w,
+    outer, inner, d, h, w, md, mh, mw, nw, ni, dd, dh, dw, eh, ew, most_w,
+    MOST_D: tl.constexpr, MOST_H: tl.constexpr, MOST_W: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
+    IDX: tl.constexpr, SUM: tl.constexpr, TWOFOLD: tl.constexpr, WHOLE: tl.constexpr, MODE: tl.constexpr,
+    DILATED: tl.constexpr,
+):  # fmt: skip
+    """For any windows, which are looked up in tables: `from` and `to` hold the windows that reach an element.
+
+    MODE: "put", "assign" (the last window sets the element), "mean", "ties" or "split" (who equals y has been chosen).
+    MOST: at most how many windows reach an element, where they are few.
+    """
+    block, at_d, at_h, wb, ib = place(ni, nw, h, d, FLAT, ONE_W, ONE_I)
+    w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
+    r = along(block, R, 0, IDX)
+    at_w = along(wb, BW, 1, IDX)
+    c = along(ib, BI, 2, IDX)
+    tile_mask = (r < outer) & (at_w < w) & (c < inner)
+    out_images = r * (md * mh * mw * inner).to(IDX)
+    spot = r * (d * h * w * inner).to(IDX) + at_w * inner + c
+    line = (at_d.to(tl.int64) * h + at_h) * (w * inner).to(tl.int64)
+    KIND: tl.constexpr = tl.float64 if TWOFOLD else SUM
+    high = tl.zeros([R, BW, BI], KIND)
+    low = tl.zeros([R, BW, BI], KIND)
+    mine = tl.load(x + line + spot, mask=tile_mask, other=0) if MODE == "ties" or MODE == "split" else high
+    first_w = tl.load(from_w + at_w, mask=at_w < w, other=0).to(IDX)
+    last_w = tl.load(to_w + at_w, mask=at_w < w, other=0).to(IDX)
+    first_d = tl.load(from_d + at_d)
+    last_d = tl.load(to_d + at_d)
+    first_h = tl.load(from_h + at_h)
+    last_h = tl.load(to_h + at_h)
+    if MOST_W > 0:
+        for i in tl.static_range(MOST_D):
+            for j in tl.static_range(MOST_H):
+                od = tl.minimum(first_d + i, md - 1)
+                oh = tl.minimum(first_h + j, mh - 1)
+                on_row = (first_d + i < last_d) & (first_h + j < last_h)
+                row = (od.to(tl.int64) * mh + oh) * mw * inner
+                for k in tl.static_range(MOST_W):
+                    ow = tl.minimum(first_w + k, mw - 1)
+                    high, low = _collect(
+                        high, low, mine, g, code_in, y, counts, origins_d, origins_h, origins_w, divisors_d, divisors_h,
+                        divisors_w, stops_d, stops_h, stops_w, row, out_images + ow * inner + c, at_d, at_h, at_w,
+                        od, oh, ow, on_row & (first_w + k < last_w), tile_mask, dd, dh, dw, eh, ew,
+                        SUM, TWOFOLD, MODE, DILATED, IDX,
+                    )  # fmt: skip
+    else:
+        od = first_d
+        while od < last_d:
+            oh = first_h
+            while oh < last_h:
+                row = (od.to(tl.int64) * mh + oh) * mw * inner
+                step = 0
+                while step < most_w:
+                    ow = tl.minimum(first_w + step, mw - 1)
+                    high, low = _collect(
+                        high, low, mine, g, code_in, y, counts, origins_d, origins_h, origins_w, divisors_d, divisors_h,
+                        divisors_w, stops_d, stops_h, stops_w, row, out_images + ow * inner + c, at_d, at_h, at_w,
+                        od, oh, ow, first_w + step < last_w, tile_mask, dd, dh, dw, eh, ew,
+                        SUM, TWOFOLD, MODE, DILATED, IDX,
+                    )  # fmt: skip
+                    step += 1
+                oh += 1
+            od += 1
+    total = rounded(high, low, TWOFOLD, WHOLE)
+    tl.store(gx + line + spot, total.to(gx.dtype.element_ty), mask=tile_mask)
+
+
+@kernel
+def segments(keys, order, g, gx, count, SUM: tl.constexpr, BLOCK: tl.constexpr):
+    """Adds g where the sorted keys say. Whoever holds the first of equal keys adds all of them, in their order."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    key = tl.load(keys + at, mask=at < count, other=-1)
+    before = tl.load(keys + at - 1, mask=(at < count) & (at > 0), other=-1)
+    first = (key != before) & (at < count)
+    total = tl.zeros([BLOCK], SUM)
+    more = first
+    step = 0
+    while tl.max(more.to(tl.int32), 0) > 0:
+        total += tl.load(g + tl.load(order + at + step, mask=more, other=0), mask=more, other=0).to(SUM)
+        step += 1
+        more = more & (at + step < count)
+        more = more & (tl.load(keys + at + step, mask=more, other=-1) == key)
+    tl.store(gx + key, total.to(gx.dtype.element_ty), mask=first)

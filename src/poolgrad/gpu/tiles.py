@@ -1,0 +1,126 @@
+"""Which part of the result a GPU program owns, and where the windows of that part lie.
+
+An array is seen as [outer, D, H, W, inner], contiguous. A program owns a tile [R, BW, BI] of its result - R images, BW
+neighbours on the last pooled axis, BI channels - at one place on the two axes before it, so that their borders are plain
+numbers. It writes its tile completely and nothing else: no atomics, no zeros beforehand, one order of additions.
+
+Sizes are ordinary arguments: a kernel is compiled once per operation, dtype and window, not per shape.
+"""
+
+# mypy: ignore-errors
+# ruff: noqa: RET505 (Triton decides conditions on constants while compiling, and wants both branches of a return)
+
+import triton
+import triton.language as tl
+
+SIZES = [
+    "outer", "inner", "d", "h", "w", "md", "mh", "mw", "nw", "ni", "sd", "sh", "sw", "bd", "bh", "bw", "dd", "dh", "dw",
+    "ed", "eh", "ew", "kd", "kh", "kw", "pd", "ph", "qd", "qh", "most_w", "images", "count",
+]  # fmt: skip
+"""Arguments whose value must not lead to another compilation."""
+
+kernel = triton.jit(do_not_specialize=SIZES)
+
+
+@triton.jit
+def place(ni, nw, nh, nd, FLAT: tl.constexpr, ONE_W: tl.constexpr, ONE_I: tl.constexpr):
+    """Which tile this program owns: blocks of images, of rows and of channels, and the place on the first two axes.
+
+    Neighbouring programs are neighbours on H, then on D: they find each other's rows in the cache. FLAT: the grid has one
+    dimension, because one of the three would be too long. ONE_W, ONE_I: there is only one block, so nothing is divided.
+    """
+    if FLAT:
+        h = tl.program_id(0) % nh
+        d = tl.program_id(0) // nh % nd
+        rest = tl.program_id(0) // nh // nd
+    else:
+        h = tl.program_id(0)
+        d = tl.program_id(1)
+        rest = tl.program_id(2)
+    i = rest * 0
+    w = rest * 0
+    if not ONE_I:
+        i = rest % ni
+        rest = rest // ni
+    if not ONE_W:
+        w = rest % nw
+        rest = rest // nw
+    return rest, d, h, w, i
+
+
+@triton.jit
+def lengths(w, mw, inner, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr, BI: tl.constexpr):
+    """The lengths of the contiguous axes. They come divided by powers of two that are known to divide them, so that the
+    compiler knows too and lets threads read 16 bytes at once."""
+    if BI == 1:
+        return w * ALIGN, mw * ALIGN_OUT, 1
+    else:
+        return w, mw, inner * ALIGN
+
+
+@triton.jit
+def along(block, SIZE: tl.constexpr, axis: tl.constexpr, IDX: tl.constexpr):
+    """Positions block * SIZE, ... along one axis of a tile."""
+    at = block.to(IDX) * SIZE + tl.arange(0, SIZE).to(IDX)
+    if axis == 0:
+        return at[:, None, None]
+    elif axis == 1:
+        return at[None, :, None]
+    else:
+        return at[None, None, :]
+
+
+@triton.jit
+def origin_of(o, origins, stride, before, LISTED: tl.constexpr, IDX: tl.constexpr):
+    """Where local position 0 of window o lies."""
+    if LISTED:
+        return tl.load(origins + o).to(IDX)
+    else:
+        return o.to(IDX) * stride - before
+
+
+@triton.jit
+def span_of(o, origin, stops, size, dilation, LISTED: tl.constexpr, DILATED: tl.constexpr):
+    """The first and the last local position of window o that are real. (For plain windows the extent bounds the last.)"""
+    if LISTED:
+        end = tl.load(stops + o).to(origin.dtype) - 1 - origin
+    else:
+        end = size - 1 - origin
+    if DILATED:
+        return tl.where(origin < 0, (dilation - 1 - origin) // dilation, 0), end // dilation
+    else:
+        return tl.maximum(-origin, 0), end
+
+
+@triton.jit
+def divisor_of(o, origin, divisors, size, window, LISTED: tl.constexpr):
+    """What the sum of window o is divided by, on one axis."""
+    if LISTED:
+        return tl.load(divisors + o)
+    else:
+        return tl.minimum(origin + window, size) - tl.maximum(origin, 0)
+
+
+@triton.jit
+def clamp(at, low, high):
+    return tl.minimum(tl.maximum(at, low), high)
+
+
+@triton.jit
+def pair(row, images, p, size, fill, PADDED: tl.constexpr, R: tl.constexpr, BW: tl.constexpr, IDX: tl.constexpr):
+    """Elements 2p and 2p + 1 of a row for neighbouring p, read as what they are: neighbours.
+
+    Without padding only places beyond the result lie outside, and what they get does not matter.
+    """
+    at = 2 * p + tl.arange(0, 2 * BW).to(IDX)[None, :, None]
+    if PADDED:
+        both = tl.load(row + (images + at), mask=((at >= 0) & (at < size)).broadcast_to(R, 2 * BW, 1), other=fill)
+    else:
+        both = tl.load(row + (images + at), mask=(at < size).broadcast_to(R, 2 * BW, 1))
+    return tl.split(tl.reshape(both, [R, BW, 1, 2]))
+
+
+@triton.jit
+def joined(low, high, R: tl.constexpr, BW: tl.constexpr):
+    """The other way: low, high, low, high, ..."""
+    return tl.reshape(tl.join(low, high), [R, 2 * BW, 1])
