@@ -4,7 +4,7 @@ import { type Change, difference, inverse } from "../model/doc";
 import * as edits from "../model/edits";
 import { type Move, record, redo, undo } from "../model/history";
 import { align, arrange, type Box, type PinHeights, type Size } from "../model/layout";
-import { type BlockType, type End, endText, type Json, type Note } from "../model/page";
+import { type BlockType, type End, endText, type Json, type Note, type Position } from "../model/page";
 import { refusal } from "../model/wiring";
 import type { Changed } from "../protocol/messages";
 import { NOTHING, type Selection } from "./state";
@@ -17,6 +17,8 @@ export type Canvas = {
   centre(): { x: number; y: number };
   fit(): void;
   reveal(names: readonly string[]): void;
+  /** Where blocks stand that have no place of their own. */
+  loose(): ReadonlyMap<string, Position>;
 };
 
 /** How far apart blocks stand that feed each other, and the room a new one takes. */
@@ -35,13 +37,22 @@ export class Editing {
   }
 
   /** Applies changes as one step that can be undone. */
-  step(label: string, changes: readonly Change[]): boolean {
-    if (changes.length === 0) return false;
+  step(label: string, wanted: readonly Change[]): boolean {
+    if (wanted.length === 0) return false;
+    const changes = [...this.settling(wanted), ...wanted];
     const before = inverse(this.doc, changes);
     this.studio.set({ history: record(this.studio.state.history, { label, changes, before }) });
     this.studio.sync.submit(changes, label);
     this.prune();
     return true;
+  }
+
+  /** Blocks without a place of their own get the one they are seen at with the first edit. */
+  private settling(wanted: readonly Change[]): Change[] {
+    const touched = new Set(wanted.flatMap(([kind, key, value]) => (kind === "position" || value === null ? [key] : [])));
+    return [...(this.canvas?.loose() ?? [])].flatMap(([name, at]): Change[] =>
+      name in this.doc.block && !(name in this.doc.position) && !touched.has(name) ? [["position", name, at]] : [],
+    );
   }
 
   undo(): void {
@@ -274,6 +285,7 @@ export class Editing {
   }
 
   async gradients(outputs: string[], inputs: string[]): Promise<boolean> {
+    this.step("Lay out", this.settling([]));
     const fields = { outputs, inputs, base: this.studio.sync.version };
     const done = await this.studio.ask<{ blocks?: string[]; keys?: (string | null)[] }>("gradients", fields);
     if (!done) return false;

@@ -16,11 +16,13 @@ import {
   Panel,
   ReactFlow,
   SelectionMode,
+  useNodesInitialized,
   useReactFlow,
 } from "@xyflow/react";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { BLOCK_WIDTH, blockHeight, pinHeight } from "../model/geometry";
-import { type End, parseEnd, wireOf } from "../model/page";
+import { arrange } from "../model/layout";
+import { type End, type Position, parseEnd, wireOf } from "../model/page";
 import { refusal } from "../model/wiring";
 import { BlockNode } from "./BlockNode";
 import { useActions, useStudio } from "./context";
@@ -31,6 +33,8 @@ import { WireEdge } from "./WireEdge";
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
 const FIT = { padding: 0.12, maxZoom: 1.1, minZoom: 0.1 };
+/** What the picture of a result will take below a block. */
+const PICTURE_ROOM = 120;
 const IN_FRONT = { zIndex: 1 };
 const BEHIND = { zIndex: 0 };
 /** From this many blocks on only those in view are drawn. */
@@ -39,12 +43,13 @@ const MANY = 600;
 const READABLE = 0.55;
 
 /** The nodes of a page; those that did not change stay the same objects. */
-function useNodes(): [Node[], (changes: NodeChange[]) => void] {
+function useNodes(): [Node[], (changes: NodeChange[]) => void, ReadonlyMap<string, Position>] {
   const blocks = useStudio((state) => state.doc.block);
   const positions = useStudio((state) => state.doc.position);
   const notes = useStudio((state) => state.doc.note);
   const selection = useStudio((state) => state.selection);
   const [nodes, setNodes] = useState<Node[]>([]);
+  const [placeFor, loose] = useLoosePlaces();
   useEffect(() => {
     setNodes((old) => {
       const known = new Map(old.map((node) => [node.id, node]));
@@ -53,16 +58,41 @@ function useNodes(): [Node[], (changes: NodeChange[]) => void] {
         const rest = { width, height, zIndex: note.blocks ? -2 : -1 };
         return kept(known, `note:${key}`, "note", { x, y }, selection.notes.has(key), rest);
       });
-      const rest = Object.keys(blocks).map((name, i) => {
-        const [x, y] = positions[name] ?? [40 + 60 * (i % 8), 40 + 60 * i];
+      const rest = Object.keys(blocks).map((name) => {
+        const [x, y] = positions[name] ?? placeFor(name);
         const chosen = selection.blocks.has(name);
         return kept(known, name, "block", { x, y }, chosen, chosen ? IN_FRONT : BEHIND);
       });
       return [...frames, ...rest];
     });
-  }, [blocks, positions, notes, selection]);
+  }, [blocks, positions, notes, selection, placeFor]);
   const change = useCallback((changes: NodeChange[]) => setNodes((old) => applyNodeChanges(changes, old)), []);
-  return [nodes, change];
+  return [nodes, change, loose];
+}
+
+/** Places for blocks that have none, as on a page that was written by hand: laid out once, below the others. */
+function useLoosePlaces(): [(name: string) => Position, ReadonlyMap<string, Position>] {
+  const studio = useActions();
+  const known = useRef(new Map<string, Position>());
+  const placeFor = useCallback(
+    (name: string): Position => {
+      const { doc, palette } = studio.state;
+      if (!known.current.has(name)) {
+        const loose = Object.keys(doc.block).filter((other) => !doc.position[other] && !known.current.has(other));
+        const typeOf = (other: string) => palette.types.get(doc.block[other]?.type ?? "");
+        const size = (other: string) => {
+          const [type, block] = [typeOf(other), doc.block[other]];
+          return { width: BLOCK_WIDTH, height: (type && block ? blockHeight(type, block) : 0) + PICTURE_ROOM };
+        };
+        const top = Math.max(0, ...Object.values(doc.position).map(([, y]) => y + 400));
+        const places = arrange(doc, loose, size, (other, pin, side) => pinHeight(typeOf(other), pin, side));
+        for (const [other, { x, y }] of places) known.current.set(other, [x, y + top]);
+      }
+      return known.current.get(name) ?? [0, 0];
+    },
+    [studio],
+  );
+  return [placeFor, known.current];
 }
 
 type Rest = { width?: number; height?: number; zIndex?: number };
@@ -121,7 +151,7 @@ const ends = ({ source, sourceHandle, target, targetHandle }: Connection | Edge)
 export function Canvas() {
   const studio = useActions();
   const flow = useReactFlow();
-  const [nodes, changeNodes] = useNodes();
+  const [nodes, changeNodes, loose] = useNodes();
   const edges = useEdges();
   const loading = useStudio((state) => state.loading);
   const page = useStudio((state) => state.page);
@@ -130,8 +160,8 @@ export function Canvas() {
   const dragged = useRef(false);
   const box = useRef<HTMLDivElement>(null);
 
-  useCanvasFor(studio.edit);
-  useFitOnOpen(loading ? null : page, nodes.length);
+  useCanvasFor(studio.edit, loose);
+  useFitOnOpen(loading ? null : page);
 
   const onNodesChange = useCallback(
     (changes: NodeChange[]) => {
@@ -412,7 +442,7 @@ function dropped(studio: Studio, event: React.DragEvent, toCanvas: ToCanvas): vo
 }
 
 /** Lends the actions what only the canvas knows. */
-function useCanvasFor(edit: Studio["edit"]): void {
+function useCanvasFor(edit: Studio["edit"], loose: ReadonlyMap<string, Position>): void {
   const flow = useReactFlow();
   const studio = useActions();
   useEffect(() => {
@@ -433,23 +463,24 @@ function useCanvasFor(edit: Studio["edit"]): void {
         const at = pane ? { x: pane.x + pane.width / 2 - 108, y: pane.y + pane.height / 2 - 60 } : { x: 400, y: 300 };
         return flow.screenToFlowPosition(at);
       },
+      loose: () => loose,
       fit: () => void flow.fitView({ ...FIT, duration: 250 }),
       reveal: (names) => void flow.fitView({ ...FIT, duration: 250, nodes: names.map((id) => ({ id })) }),
     };
     return () => {
       edit.canvas = null;
     };
-  }, [edit, flow, studio]);
+  }, [edit, flow, studio, loose]);
 }
 
-function useFitOnOpen(page: string | null, count: number): void {
+/** Shows the whole page once it is open and its blocks are measured. */
+function useFitOnOpen(page: string | null): void {
   const flow = useReactFlow();
+  const measured = useNodesInitialized();
   const fitted = useRef<string | null>(null);
   useEffect(() => {
-    if (page === null || count === 0 || fitted.current === page) return;
+    if (page === null || !measured || fitted.current === page) return;
     fitted.current = page;
-    // The nodes have to be measured first.
-    const frame = requestAnimationFrame(() => requestAnimationFrame(() => void flow.fitView(FIT)));
-    return () => cancelAnimationFrame(frame);
-  }, [page, count, flow]);
+    void flow.fitView(FIT);
+  }, [page, measured, flow]);
 }
