@@ -18,7 +18,7 @@ from distributed import Client
 
 import poolgrad as pg
 
-PATIENCE = 60
+PATIENCE = 180
 CHUNKS = 8 * 8 * 10
 
 

@@ -11,11 +11,13 @@ chunked like it, results shaped like its output have every window in the chunk i
 
 from __future__ import annotations
 
+import gc
 import itertools
 import math
 import operator
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -160,7 +162,7 @@ class Dask:
         chunks = _bounded(tuple((n,) if a in axes else y.chunks[a] for a, n in enumerate(shape)), shape, y.dtype)
         name = f"poolgrad-unpool-{tokenize(y.name, indices.name, shape, axes, chunks)}"
         sides = [_unpooling_side(axis in axes, _cuts(sizes), y, indices, axis) for axis, sizes in enumerate(chunks)]
-        tasks = dict(_tasks(name, partial(unpool_chunk, (y.dtype, shape, axes)), "oo", sides, [y, indices]))
+        tasks = _tasks(name, partial(unpool_chunk, (y.dtype, shape, axes)), "oo", sides, [y, indices])
         graph = HighLevelGraph.from_collections(name, tasks, dependencies=[y, indices])
         return _array(graph, name, chunks, y.dtype, shape)
 
@@ -228,21 +230,22 @@ def _lazily(
     sides = [_side(pool, axis, _cuts(sizes), job, arrays, clip) for axis, sizes in enumerate(chunks)]
     read = [a for a, letter in zip(arrays, reads, strict=True) if letter.islower()]
     compute = partial(compute_chunk, job)
+    base = key if len(dtypes) == 1 else f"{key}-all"
+    graph = HighLevelGraph.from_collections(base, _tasks(base, compute, reads, sides, arrays), dependencies=read)
     if len(dtypes) == 1:
-        graph = HighLevelGraph.from_collections(
-            key, dict(_tasks(key, compute, reads, sides, arrays)), dependencies=read
-        )
         return (_array(graph, key, chunks, dtypes[0], shape),)
-    graph = HighLevelGraph.from_collections(
-        f"{key}-all", dict(_tasks(f"{key}-all", compute, reads, sides, arrays)), read
-    )
     return tuple(_output(graph, key, i, chunks, dtype, shape) for i, dtype in enumerate(dtypes))
 
 
-def _tasks(
+def _tasks(name: str, compute: Kernel, reads: str, sides: list[Side], arrays: Sequence[DaskArray]) -> dict[Any, Task]:
+    """A task per chunk: `compute(pieces, *blocks)`."""
+    with _without_collection():
+        return dict(_each_task(name, compute, reads, sides, arrays))
+
+
+def _each_task(
     name: str, compute: Kernel, reads: str, sides: list[Side], arrays: Sequence[DaskArray]
 ) -> Iterator[tuple[Any, Task]]:
-    """A task per chunk: `compute(pieces, *blocks)`."""
     read = [(i, a.name) for i, (a, letter) in enumerate(zip(arrays, reads, strict=True)) if letter.islower()]
     numbered = [list(zip(itertools.count(), side.pieces, side.blocks)) for side in sides]
     for chosen in itertools.product(*numbered):
@@ -254,6 +257,18 @@ def _tasks(
         ]
         key = (name, *at)
         yield key, Task(key, compute, pieces, *references)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """A graph is millions of small objects that all stay: looking for garbage among them takes most of the time."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _output(base: HighLevelGraph, name: str, i: int, chunks: Chunks, dtype: Any, shape: tuple[int, ...]) -> DaskArray:
