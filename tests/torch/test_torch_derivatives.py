@@ -162,9 +162,17 @@ def test_backward_over_forward_by_hand(device):
 # The raw operators: what autograd finds is what the catalog declares
 
 
+def good(name):
+    """A good call. To make some of them takes a pooling on the CPU."""
+    try:
+        return dict(GOOD[name]())
+    except poolgrad.errors.MissingKernels:
+        pytest.skip("the compiled CPU kernels are not installed")
+
+
 def arguments_of(name, device):
     """The arguments of a good call, with tensors in double precision that have no ties."""
-    given = dict(GOOD[name]())
+    given = good(name)
     for key, value in given.items():
         if isinstance(value, np.ndarray) and key in {i.name for i in operators[name].inputs if i.kind.role == "data"}:
             given[key] = torch.from_numpy(np.array(value)).to(device)
@@ -187,7 +195,7 @@ def test_raw_operators_on_tensors(name, device, numpy_works):
 
 
 @pytest.mark.parametrize("name", list(operators))
-def test_raw_operators_differentiate_as_declared(name, device, numpy_works):
+def test_raw_operators_differentiate_as_declared(name, device):
     operator = operators[name]
     given = arguments_of(name, device)
     for argument, derivative in operator.derivatives.items():
@@ -205,7 +213,7 @@ def test_raw_operators_differentiate_as_declared(name, device, numpy_works):
 
 
 @pytest.mark.parametrize("name", [name for name, op in operators.items() if op.derivatives])
-def test_raw_operators_have_every_order(name, device, numpy_works):
+def test_raw_operators_have_every_order(name, device):
     operator = operators[name]
     given = arguments_of(name, device)
     (argument,) = operator.derivatives

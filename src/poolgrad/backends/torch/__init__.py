@@ -136,7 +136,7 @@ class Torch:
 
 
 def _named(dtype: Any) -> torch.dtype:
-    return dtype if isinstance(dtype, torch.dtype) else torch_dtype(np.dtype(dtype).name)
+    return dtype if isinstance(dtype, torch.dtype) else torch_dtype(np.dtype(dtype))
 
 
 def _scoped(pool: Pool, scope: str) -> tuple[list[int], str]:

@@ -16,8 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import torch
 
-from ...cpu import plan_of
-from ...cpu import type_codes as _codes
+from ...cpu import plan_of, type_codes
 from ...errors import InvalidArgument, InvalidType, OutOfMemory
 from ...windows import Pool
 from .geometry import pool_of, shapes
@@ -34,9 +33,15 @@ SCOPES = {"spatial": 0, "image": 1}
 # Orders
 
 
+@lru_cache
+def own_order(axes: int) -> Order:
+    """The order in which the axes come."""
+    return tuple(range(axes))
+
+
 def order_of(x: Tensor, axis: int, axes: int) -> Order:
     """The order in which x lies in memory, if it is dense and its spatial axes lie side by side; else its own order."""
-    own = tuple(range(x.dim()))
+    own = own_order(x.dim())
     if x.is_contiguous():
         return own
     for order in _candidates(x, own, axis, axes):
@@ -66,20 +71,15 @@ def inverse(order: Order) -> Order:
 
 def new(shape: Sequence[int], order: Order, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
     """A new tensor of this shape whose memory has this order. Its contents are undefined."""
-    physical = [shape[i] for i in order]
-    try:
-        made = torch.empty(physical, dtype=dtype or like.dtype, device=like.device)
-    except RuntimeError as error:
-        if isinstance(error, torch.OutOfMemoryError) or "alloc" in str(error):
-            raise OutOfMemory(f"a result of shape {tuple(shape)} does not fit memory") from error
-        raise
-    return made if order == tuple(range(len(order))) else made.permute(inverse(order))
+    if order == own_order(len(order)):
+        return torch.empty(shape, dtype=dtype or like.dtype, device=like.device)
+    made = torch.empty([shape[i] for i in order], dtype=dtype or like.dtype, device=like.device)
+    return made.permute(inverse(order))
 
 
 def in_order(x: Tensor, order: Order) -> Tensor:
     """The tensor seen in this order, contiguous: a view if its memory has it, else a copy."""
-    seen = x if order == tuple(range(len(order))) else x.permute(order)
-    return seen.contiguous()
+    return (x if order == own_order(len(order)) else x.permute(order)).contiguous()
 
 
 def reordered(x: Tensor, order: Order) -> Tensor:
@@ -96,12 +96,12 @@ class Placed(NamedTuple):
 
     def seen(self, x: Tensor | None) -> Tensor | None:
         """A tensor as the kernels take it."""
-        return None if x is None else in_order(x.resolve_neg(), self.order)
+        return None if x is None else in_order(x.resolve_neg() if x.is_neg() else x, self.order)
 
     def result(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
         """A new result, and how the kernels see it."""
         made = new(shape, self.order, like, dtype)
-        return made, made.permute(self.order)
+        return made, made if self.order == own_order(made.dim()) else made.permute(self.order)
 
 
 def place(geometry: Sequence[int], x: Tensor, pooled: bool, keep_order: bool = False) -> tuple[Placed, list[int]]:
@@ -119,7 +119,7 @@ def _planned(
     geometry: tuple[int, ...], shape: tuple[int, ...], order: Order | None, pooled: bool
 ) -> tuple[Pool, Order, list[int]]:
     full, result = shapes(geometry, shape, pooled)
-    order = tuple(range(len(shape))) if order is None else order
+    order = own_order(len(shape)) if order is None else order
     pool = pool_of(geometry, tuple(full[i] for i in order), order.index(geometry[1]))
     return pool, order, full if pooled else result
 
@@ -149,12 +149,15 @@ interpreted = os.environ.get("TRITON_INTERPRET") == "1" and os.environ.get("POOL
 
 
 @lru_cache
-def torch_dtype(name: str) -> torch.dtype:
-    """PyTorch's dtype of this name."""
-    found = getattr(torch, name, None)
+def torch_dtype(dtype: np.dtype[Any] | str) -> torch.dtype:
+    """PyTorch's dtype of this name, or for a dtype of NumPy."""
+    found = getattr(torch, str(dtype), None)
     if not isinstance(found, torch.dtype):
-        raise InvalidType(f"PyTorch has no dtype {name}")
+        raise InvalidType(f"PyTorch has no dtype {dtype}")
     return found
+
+
+_CODES = {torch_dtype(name): code for name, code in type_codes.items()}
 
 
 def _array(x: Tensor | None) -> Any:
@@ -167,9 +170,10 @@ def _array(x: Tensor | None) -> Any:
 
 def _code(x: Tensor) -> int:
     try:
-        return _codes[str(x.dtype).removeprefix("torch.")]
+        return _CODES[x.dtype]
     except KeyError:
-        raise InvalidType(f"input has dtype {x.dtype}, expected one of {', '.join(_codes)}", argument="input") from None
+        known = ", ".join(type_codes)
+        raise InvalidType(f"input has dtype {x.dtype}, expected one of {known}", argument="input") from None
 
 
 def _run(operation: Callable[..., bool | None], *arguments: Any) -> None:
@@ -236,7 +240,7 @@ class Cpu:
 
     def choice_to_index(self, pool: Pool, choice: Tensor, dtype: Any, scope: str) -> Tensor:
         """The flat index of every chosen element."""
-        index = torch.empty(pool.out_shape, dtype=torch_dtype(np.dtype(dtype).name))
+        index = torch.empty(pool.out_shape, dtype=torch_dtype(np.dtype(dtype)))
         _run(plan_of(pool).code_to_index, _array(choice), SCOPES[scope], _array(index))
         return index
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,9 +27,9 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from ...errors import InvalidArgument
-from ...policy import resolve
+from ...policy import NANS, TIES, resolve
 from .geometry import choice_dtype, deeper, shapes
-from .kernels import Order, Placed, inverse, new, order_of, place, reordered, torch_dtype
+from .kernels import Order, Placed, inverse, new, order_of, own_order, place, reordered, torch_dtype
 
 Geometry: TypeAlias = Sequence[int]
 Kernel: TypeAlias = Callable[..., Any]
@@ -95,19 +95,21 @@ def _differentiate(op: Any, function: Any) -> None:
 
 def _below(op: Any, keyset: Any, args: Sequence[Any]) -> Any:
     """The operator without its derivative."""
-    with _without_derivative():
+    with torch._C._AutoDispatchBelowAutograd(), _other_levels():
         return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
 
 
+def _other_levels() -> AbstractContextManager[Any]:
+    """What is below autograd on one level of nested transforms is still recorded on the others, in both modes."""
+    if torch._C._are_functorch_transforms_active():
+        return _recording()
+    return nullcontext()
+
+
 @contextmanager
-def _without_derivative() -> Iterator[None]:
-    """Below autograd on this level of nested transforms. The levels around it still record, in both modes."""
-    with torch._C._AutoDispatchBelowAutograd():
-        if torch._C._are_functorch_transforms_active():
-            with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
-                yield
-        else:
-            yield
+def _recording() -> Iterator[None]:
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
+        yield
 
 
 def _linear(op: Any, transpose: Any) -> None:
@@ -201,7 +203,7 @@ _linear(spread, transpose=mean)
 
 def _take(v: Tensor, choice: Tensor, geometry: Geometry) -> Tensor:
     placed, shape = place(geometry, v, pooled=False)
-    _expect_choice(choice, placed.pool.choice_dtype.name, shape)
+    _expect_choice(choice, placed.pool.choice_dtype, shape)
     y, seen = placed.result(shape, v)
     placed.on.take(placed.pool, placed.seen(v), placed.seen(choice), out=seen)
     return y
@@ -209,13 +211,13 @@ def _take(v: Tensor, choice: Tensor, geometry: Geometry) -> Tensor:
 
 def _put(g: Tensor, choice: Tensor, geometry: Geometry, assign: bool = False) -> Tensor:
     placed, shape = place(geometry, choice, pooled=True)
-    _expect_choice(choice, placed.pool.choice_dtype.name, g.shape)
+    _expect_choice(choice, placed.pool.choice_dtype, g.shape)
     gx, seen = placed.result(shape, g)
     placed.on.put(placed.pool, placed.seen(g), placed.seen(choice), out=seen, assign=assign)
     return gx
 
 
-def _expect_choice(choice: Tensor, dtype: str, shape: Sequence[int]) -> None:
+def _expect_choice(choice: Tensor, dtype: np.dtype[Any], shape: Sequence[int]) -> None:
     if choice.dtype is not torch_dtype(dtype) or list(choice.shape) != list(shape):
         given = f"{choice.dtype} of shape {tuple(choice.shape)}"
         raise InvalidArgument(f"choice is {given}, expected {dtype} of shape {tuple(shape)}", argument="choice")
@@ -260,7 +262,7 @@ def _maximum_and_choice(x: Tensor, geometry: Geometry, nan: str) -> tuple[Tensor
     _expect_words("first", nan)
     placed, shape = place(geometry, x, pooled=False)
     y, seen = placed.result(shape, x)
-    choice, seen_choice = placed.result(shape, x, torch_dtype(placed.pool.choice_dtype.name))
+    choice, seen_choice = placed.result(shape, x, torch_dtype(placed.pool.choice_dtype))
     placed.on.maximum_and_choice(placed.pool, placed.seen(x), nan, out=seen, choice_out=seen_choice)
     return y, choice
 
@@ -271,7 +273,8 @@ def _fake_maximum_and_choice(x: Tensor, geometry: Geometry, nan: str) -> tuple[T
 
 
 def _expect_words(ties: str, nan: str) -> None:
-    resolve(ties, nan)
+    if not (ties in TIES and nan in NANS):
+        resolve(ties, nan)  # says what is wrong
 
 
 maximum: Map = _define(
@@ -295,7 +298,7 @@ class _Maximum(_SingleLevelFunction):
     def forward(ctx: Any, keyset: Any, x: Tensor, geometry: Geometry, ties: str, nan: str) -> Tensor:
         ctx.geometry, ctx.ties, ctx.nan = geometry, ties, nan
         if ties == "first":
-            with _without_derivative():
+            with torch._C._AutoDispatchBelowAutograd(), _other_levels():
                 y, kept = maximum_and_choice(x, geometry, nan)
         else:
             y, kept = _below(maximum, keyset, (x, geometry, ties, nan)), x
@@ -437,7 +440,7 @@ def _expect_indices(index: Tensor, shape: Sequence[int], placed: Placed, scope: 
 
 
 def _scope_order(x: Tensor, geometry: Geometry, scope: str) -> Order:
-    return tuple(range(x.dim())) if scope == "image" else _order(x, geometry)
+    return own_order(x.dim()) if scope == "image" else _order(x, geometry)
 
 
 def _indexed(x: Tensor, geometry: Geometry, scope: str, pooled: bool) -> Tensor:
