@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tab import Server, Tab
+from tab import Server, Tab, patience
 
 from poolgrad_studio.app import STATIC
 
@@ -59,8 +59,10 @@ def write_page(server: Server, request: pytest.FixtureRequest) -> Callable[..., 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """Chromium. Without one the stories cannot be told; in CI that is a failure."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
     from screen import find_browser, launch
+
+    expect.set_options(timeout=5000 * patience())
 
     path = find_browser()
     if path is None:

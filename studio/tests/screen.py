@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Playwright, expect
-from tab import Server
+from tab import Server, patience
 
 FLAGS = [
     "--no-sandbox",
@@ -59,7 +59,7 @@ class Screen:
         self.tolerated: list[str] = []
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        self.page.set_default_timeout(8000)
+        self.page.set_default_timeout(8000 * patience())
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -140,8 +140,10 @@ class Screen:
             field.press("Tab")
 
     def run(self) -> None:
-        self.at("run").click()
-        expect(self.at("run-status")).to_contain_text("Done")
+        """One click, never a second one: the button that starts a run becomes the one that stops it."""
+        expect(self.at("run")).to_be_enabled()
+        self.page.mouse.click(*self.middle(self.at("run")))
+        expect(self.at("run-status")).to_contain_text("Done", timeout=5000 * patience())
 
     def values(self, key: str) -> list[str]:
         """The list of a result, as `name value` lines."""

@@ -281,47 +281,79 @@ def test_two_tabs_see_each_other_and_never_overwrite(new_screen, write_page):
     expect(one.block("Square")).to_have_count(0)
 
 
-def test_a_collision_is_shown_and_nothing_is_lost(new_screen, write_page):
-    """One tab is cut off from the server, both change the same block: the one that comes back is asked."""
-    blocks = [{"name": "x", "type": "Const", "attributes": {"value": [1, 2]}}]
-    page = write_page(blocks, name="collision.page.json", layout={"x": [0, 0]})
-    one, two = new_screen(), new_screen(own_context=True)
-    one.open_page(page)
-    two.open_page(page)
-    with one.without_server():
-        one.page.context.set_offline(True)
-        one.page.evaluate("window.dispatchEvent(new Event('offline'))")
-    two.set("x", value="[5, 5]")
-    two.saved()
-    one.page.context.set_offline(False)
-    one.page.wait_for_timeout(500)
-    expect(two.at("attribute-value")).to_have_value(re.compile("5, ?5"))
-
-
-def test_the_server_is_killed_and_comes_back(browser, tmp_path):
-    """The tab notices, keeps what is typed, reconnects by itself and goes on; nothing is lost."""
+@pytest.fixture
+def mortal(browser, tmp_path):
+    """A server that can be killed and started again at the same place, with a page and tabs on it."""
     folder, state = tmp_path / "pages", tmp_path / "state"
     folder.mkdir()
-    text = {"poolgrad-page": 1, "blocks": [{"name": "x", "type": "Const", "attributes": {"value": [1]}}], "wires": []}
+    blocks = [{"name": "x", "type": "Const", "attributes": {"value": [1]}}]
+    text = {"poolgrad-page": 1, "blocks": blocks, "wires": [], "layout": {"x": [0, 0]}}
     (folder / "a.page.json").write_text(json.dumps(text))
-    server = Server(folder, state=state)
-    context = browser.new_context(viewport={"width": 1440, "height": 900})
-    screen = Screen(context, server)
-    screen.open_page("a.page.json")
+    servers, contexts = [Server(folder, state=state)], []
+
+    def open_tab():
+        contexts.append(browser.new_context(viewport={"width": 1440, "height": 900}))
+        made = Screen(contexts[-1], servers[-1])
+        made.open_page("a.page.json")
+        return made
+
+    def start_again():
+        servers.append(Server(folder, state=state, port=servers[0].port))
+
+    yield folder / "a.page.json", open_tab, servers[0].kill, start_again
+    for context in contexts:
+        context.close()
+    for server in servers:
+        server.stop()
+
+
+def test_the_server_is_killed_and_comes_back(mortal):
+    """The tab notices, keeps what is typed, reconnects by itself and goes on; nothing is lost."""
+    file, open_tab, kill, start_again = mortal
+    screen = open_tab()
     screen.set("x", value="[1, 2, 3]")
-    server.kill()
+    kill()
     expect(screen.at("offline").or_(screen.at("save-status").filter(has_text="Offline")).first).to_be_visible()
     screen.at("palette-Square").click()
     expect(screen.block("Square")).to_be_visible()
-    again = Server(folder, state=state, port=server.port)
-    expect(screen.at("save-status")).to_contain_text("Saved", timeout=15_000)
+    start_again()
+    expect(screen.at("save-status")).to_contain_text("Saved", timeout=20_000)
     screen.at("run").click()
     expect(screen.block("x")).to_have_attribute("data-state", re.compile("done|cached"))
-    page = json.loads((folder / "a.page.json").read_text())
+    page = json.loads(file.read_text())
     assert {block["name"] for block in page["blocks"]} == {"x", "Square"}
     assert page["blocks"][0]["attributes"]["value"] == [1, 2, 3]
-    context.close()
-    again.stop()
+
+
+@pytest.mark.parametrize("keep", ["mine", "theirs"])
+def test_a_collision_is_shown_and_the_person_decides(mortal, keep):
+    """Cut off from the server, two people change the same block. Who comes back later is asked, not overruled."""
+    file, open_tab, kill, start_again = mortal
+    one, two = open_tab(), open_tab()
+    kill()
+    for screen in (one, two):
+        expect(screen.at("offline").or_(screen.at("save-status").filter(has_text="Offline")).first).to_be_visible()
+    one.set("x", value="[10]")
+    two.set("x", value="[20]")
+    start_again()
+    asked = []
+    for _ in range(400):
+        asked = [screen for screen in (one, two) if screen.at("conflict").is_visible()]
+        if asked:
+            break
+        one.page.wait_for_timeout(100)
+    assert len(asked) == 1
+    (asked,) = asked
+    first = one if asked is two else two
+    asked.at(f"keep-{keep}").click()
+    expect(asked.at("conflict")).to_have_count(0)
+    winner = asked if keep == "mine" else first
+    value = 10 if winner is one else 20
+    for screen in (one, two):
+        screen.block("x").locator(".block-head").click()
+        expect(screen.at("attribute-value")).to_have_value(re.compile(str(value)))
+        screen.saved()
+    assert json.loads(file.read_text())["blocks"][0]["attributes"]["value"] == [value]
 
 
 def test_gradients_appear_laid_out_and_run(screen, images):
