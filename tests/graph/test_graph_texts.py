@@ -34,6 +34,8 @@ from poolgrad.graph.values import Values
         ("string", " 'NDHWC' ", "NDHWC"),
         ("array", "1,2,3", Values([1, 2, 3])),
         ("array", "3.5", Values(3.5)),
+        ("array", "-0", Values(-0.0)),
+        ("array", "nan", Values("nan")),
         ("array", "[[1,2],[3,4]]", Values([[1, 2], [3, 4]])),
         ("array", "{{1,2},{3,4}}", Values([[1, 2], [3, 4]])),
         ("array", "[1,2],[3,4]", Values([[1, 2], [3, 4]])),

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, TypeAlias, get_args, get_type_hints
 
 from .. import checks
-from ..declare import Attribute, Kind
+from ..declare import GLOSSARY, Attribute, Kind
 from ..errors import InvalidArgument, InvalidType
 from . import text
 from .problems import TextError
@@ -203,7 +203,9 @@ class BlockType:
             "summary": self.summary,
             "doc": self.doc,
             "inputs": [pin.to_dict() for pin in self.inputs],
-            "outputs": [{"name": name, "kind": "tensor", "doc": ""} for name in self.outputs],
+            "outputs": [
+                {"name": name, "kind": "tensor", "doc": GLOSSARY.get(name, self.summary)} for name in self.outputs
+            ],
             "attributes": [_attribute_dict(a) for a in self.attributes],
             "pooling": self.pooling,
             "differentiable": list(self.differentiable),

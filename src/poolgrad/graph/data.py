@@ -102,7 +102,8 @@ def _random(call: Call) -> Spec:
 
 def generator(seed: int, seed2: int) -> np.random.Generator:
     """Where the numbers of these two seeds come from."""
-    return np.random.Generator(np.random.Philox(key=[seed % 2**64, seed2 % 2**64]))
+    key = np.array([seed % 2**64, seed2 % 2**64], np.uint64)  # from a list, NumPy would lose large ones
+    return np.random.Generator(np.random.Philox(key=key))
 
 
 @block("Data", _random, scratch=16)

@@ -56,12 +56,17 @@ def _reduction(call: Call) -> Spec:
 
 
 def _filled_reduction(call: Call) -> Spec:
+    _expect_filled(call)
+    return _reduction(call)
+
+
+def _expect_filled(call: Call) -> None:
+    """Refuses axes without an element: there is no average and no maximum of nothing."""
     shape = call.spec("input").shape
     axes = None if shape is None else axes_of(call, len(shape))
     for axis in axes or ():
         if shape is not None and shape[axis] == 0:
             raise InvalidArgument(f"input has no element along axis {axis}", argument="input", given=shape)
-    return _reduction(call)
 
 
 def _expansion(call: Call) -> Spec:
@@ -271,15 +276,9 @@ def lowest(xp: Any, x: Any, axis: Any, keep_dims: bool, nan: str) -> Any:
 
 
 def _winners(call: Call) -> Spec:
-    _filled_reduction_axes(call)
-    return Spec(call.spec("input").shape, call.spec("input").dtype)
-
-
-def _filled_reduction_axes(call: Call) -> None:
     expect_dtype(call, "input")
-    shape = call.spec("input").shape
-    if shape is not None:
-        axes_of(call, len(shape))
+    _expect_filled(call)
+    return Spec(call.spec("input").shape, call.spec("input").dtype)
 
 
 @block("Reduction", _winners, scratch=20)

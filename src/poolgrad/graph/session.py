@@ -29,7 +29,7 @@ from .engines import Engine
 from .files import Files
 from .inference import problem_of, read_attributes
 from .page import Block, Page
-from .problems import BlockError, Cancelled, PageError, Problem
+from .problems import BlockError, Cancelled, EngineError, PageError, Problem
 from .results import BlockResult, Cache, Event, Report
 from .scope import Output, Scope
 from .values import Spec, Values, numpy_dtype
@@ -394,6 +394,9 @@ class _Run:
         try:
             with np.errstate(all="ignore"):
                 made = block.type.compute(self.engine.xp, **arguments, **values)
+        except (NotImplementedError, RuntimeError) as error:  # how array libraries say that something is not there
+            problem = (str(error) or type(error).__name__).partition("\n")[0]
+            raise EngineError(f"the engine {self.engine.name!r} cannot do this: {problem}") from error
         finally:
             self._release(block.name)
         several = made if len(block.type.outputs) != 1 else (made,)

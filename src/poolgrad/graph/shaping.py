@@ -132,7 +132,9 @@ def _joined(call: Call) -> Spec:
     shapes = [spec.shape for spec in specs if spec.shape is not None]
     if len(shapes) < len(specs):
         return Spec(None, specs[0].dtype)
-    axis = _axis(call, len(shapes[0])) if shapes[0] else 0
+    if not shapes[0]:
+        raise InvalidArgument("values are single numbers, which have no axis to be joined along", argument="values")
+    axis = _axis(call, len(shapes[0]))
     value = _joined_values(specs) if len(shapes[0]) == 1 else None
     return Spec(_joined_shape(shapes, axis), specs[0].dtype, value)
 
@@ -180,8 +182,16 @@ def _part(call: Call) -> Spec:
     if not 0 <= call["index"] < len(specs):
         problem = f"index is {call['index']}, but there are {len(specs)} values"
         raise InvalidArgument(problem, argument="index", given=call["index"])
-    _joined(call)
+    joined, given = _joined(call).shape, call.spec("input").shape
+    if joined is not None and given is not None and not _compatible(joined, given):
+        problem = f"input has shape {list(given)}, but the values joined have {list(joined)}"
+        raise InvalidArgument(problem, argument="input", given=given, expected=joined)
     return Spec(specs[call["index"]].shape, call.spec("input").dtype)
+
+
+def _compatible(first: Dims, second: Dims) -> bool:
+    pairs = zip(first, second, strict=False)
+    return len(first) == len(second) and all(n is None or m is None or n == m for n, m in pairs)
 
 
 def _part_back(site: Site, gradients: Grads) -> Grads:

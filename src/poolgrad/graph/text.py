@@ -61,7 +61,7 @@ class Reader:
         if found is None:
             raise self.refuse(f"expected {expected}")
         try:
-            return int(found)
+            return -0.0 if found == "-0" and not whole else int(found)
         except ValueError:
             if whole:
                 raise self.refuse(f"expected {expected}", begin) from None
