@@ -11,6 +11,8 @@ torch = pytest.importorskip("torch")
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when Triton is first imported
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # else JAX takes most of a GPU for itself
+
 DEVICES = ["cpu"] + ["cuda"] * torch.cuda.is_available()
 
 

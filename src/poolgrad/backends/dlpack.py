@@ -90,8 +90,7 @@ class Jax(_Through):
             raise InvalidType("poolgrad computes on JAX arrays that have a value, not inside jit, grad or vmap")
         if isinstance(value, jax.Array):
             return value
-        array = _numpy.asarray(value, dtype_hint)
-        return jax.numpy.asarray(array.astype(jax.dtypes.canonicalize_dtype(array.dtype)))
+        return self._back(_numpy.asarray(value, dtype_hint))
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
         """A new array, of zeros: JAX has no others."""
@@ -117,10 +116,12 @@ class Jax(_Through):
         return torch.from_dlpack(value)
 
     def _back(self, value: Any) -> Any:
+        """As JAX would take it: without its 64-bit mode in 32 bits, which hold every index there."""
         jax = _library("jax")
+        halved = value.dtype.itemsize == 8 and not jax.config.jax_enable_x64
         if isinstance(value, np.ndarray):
-            return jax.numpy.asarray(value.astype(jax.dtypes.canonicalize_dtype(value.dtype), copy=False))
-        return _library("jax.dlpack").from_dlpack(value.contiguous())
+            return jax.numpy.asarray(value.astype(f"{value.dtype.kind}4") if halved else value)
+        return _library("jax.dlpack").from_dlpack((value.int() if halved else value).contiguous())
 
 
 class Cupy(_Through):

@@ -88,15 +88,20 @@ def reordered(x: Tensor, order: Order) -> Tensor:
 
 
 class Placed(NamedTuple):
-    """A pooling placed on a tensor's memory: the kernels that run there, the pool in the memory's order, the order."""
+    """A pooling placed on a tensor's memory: the device, its kernels, the pool in the memory's order, the order."""
 
+    device: torch.device
     on: Any
     pool: Pool
     order: Order
 
     def seen(self, x: Tensor | None) -> Tensor | None:
         """A tensor as the kernels take it."""
-        return None if x is None else in_order(x.resolve_neg() if x.is_neg() else x, self.order)
+        if x is None:
+            return None
+        if x.device != self.device:
+            raise InvalidArgument(f"tensors lie on {self.device} and on {x.device}", argument="input", given=x.device)
+        return in_order(x.resolve_neg() if x.is_neg() else x, self.order)
 
     def result(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
         """A new result, and how the kernels see it."""
@@ -109,9 +114,10 @@ def place(geometry: Sequence[int], x: Tensor, pooled: bool, keep_order: bool = F
 
     With `keep_order` the memory is walked in the order of the axes, which flat indices into an image need.
     """
+    _code(x)
     order = None if keep_order or x.is_contiguous() else order_of(x, geometry[1], geometry[2])
     pool, order, shape = _planned(tuple(geometry), tuple(x.shape), order, pooled)
-    return Placed(kernels_for(x), pool, order), shape
+    return Placed(x.device, kernels_for(x), pool, order), shape
 
 
 @lru_cache(maxsize=4096)
@@ -169,6 +175,7 @@ def _array(x: Tensor | None) -> Any:
 
 
 def _code(x: Tensor) -> int:
+    """The kernels' number for the dtype; other dtypes are refused."""
     try:
         return _CODES[x.dtype]
     except KeyError:
