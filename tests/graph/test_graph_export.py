@@ -120,6 +120,27 @@ def test_policies_and_awkward_names():
     same(page)
 
 
+@pytest.mark.parametrize(
+    "title",
+    [
+        'ends with a "quote"',
+        'x"""\nimport os\nos.mkdir("pwned")\n"""',
+        "\\",
+        "'",
+        "\x00\u2028",
+        "\\N{DIGIT ONE}",
+        "été",
+    ],
+)
+def test_a_title_is_never_code(title, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = Page(title)
+    page.add("Const", "x", {"value": 1})
+    assert exported(page)["x.output"] == 1
+    assert ast.get_docstring(ast.parse(page.to_python()), clean=False) == title
+    assert not list(tmp_path.iterdir())
+
+
 def test_files_are_read_beside_the_code(tmp_path):
     np.save(tmp_path / "x.npy", np.arange(5.0))
     page = Page(folder=tmp_path)

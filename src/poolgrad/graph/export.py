@@ -82,13 +82,15 @@ class _Writer:
         return "\n\n\n".join(part.strip("\n") for part in parts) + "\n"
 
     def _head(self) -> str:
-        title = self.page.title.replace("\\", "\\\\").replace('"""', "'''") or "A page of blocks."
+        title = self.page.title or "A page of blocks."
+        plain = title.isprintable() and not set(title) & set('"\\')
+        first = f'"""{title}"""' if plain else repr(title)  # a title is never code
         imports = ["import sys"] * ("sys" in self.uses) + ["from math import prod"] * ("prod" in self.uses)
         imports += ["from pathlib import Path"] * ("files" in self.uses)
         third = ["import ml_dtypes"] * ("ml_dtypes" in self.uses) + ["import numpy as np"]
         third += ["import poolgrad as pg"] * ("pg" in self.uses)
         third += ["from poolgrad.graph.files import Files"] * ("files" in self.uses)
-        lines = [f'"""{title}"""', "", *imports, *([""] if imports else []), *third]
+        lines = [first, "", *imports, *([""] if imports else []), *third]
         if "files" in self.uses:
             lines += ["", "files = Files(Path(__file__).resolve().parent)"]
         return "\n".join(lines)

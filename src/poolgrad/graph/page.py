@@ -14,7 +14,6 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -332,6 +331,8 @@ class Page:
 
     def widget(self, **options: Any) -> Any:
         """The page in the block editor, in a notebook; needs the package poolgrad-studio."""
+        from importlib import metadata
+
         for entry in metadata.entry_points(group="poolgrad.widgets", name="page"):
             return entry.load()(self, **options)
         raise PageError("the block editor is not installed: pip install 'poolgrad-studio[jupyter]'")
