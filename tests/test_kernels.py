@@ -504,3 +504,46 @@ def test_large_arrays(rng, shape, layout, k, s, dtype):
     else:
         total = flat.astype(np.int64).sum(-1)
         assert_same_bits(backend.mean(pool, x), (np.sign(total) * (np.abs(total) // k ** len(axes))).astype(x.dtype))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8"])
+@pytest.mark.parametrize(
+    ("layout", "axes"),
+    [
+        ("NCHW", [(300, 3, 2, "SAME"), (310, 3, 2, "SAME")]),
+        ("NCHW", [(257, 3, 1, "SAME"), (263, 3, 1, "SAME")]),
+        ("NCHW", [(300, 5, 1, "VALID"), (310, 4, 3, "SAME")]),
+        ("NHWC", [(200, 3, 2, "SAME"), (210, 3, 2, "VALID")]),
+        ("NCDHW", [(24, 3, 2, "SAME"), (66, 3, 2, "SAME"), (65, 3, 2, "SAME")]),
+        ("NCDHW", [(24, 2, 2, "VALID"), (64, 2, 2, "VALID"), (64, 2, 2, "VALID")]),
+        ("NCDHW", [(9, 3, 1, "SAME"), (130, 3, 3, "SAME"), (70, 2, 1, "SAME")]),
+        ("NCW", [(200003, 3, 1, "SAME")]),
+        ("NCW", [(200003, 5, 2, "VALID")]),
+    ],
+)
+def test_gradients_that_are_worked_on_in_boxes(rng, dtype, layout, axes):
+    """Windows reach across the borders of boxes; each box adds what falls into it, in ascending order."""
+    shape = tuple(n for n, *_ in axes)
+    shape = (2, 3, *shape) if layout[1] == "C" else (2, *shape, 3)
+    pool = Pool.of(shape, layout, [pw.regular(*axis) for axis in axes])
+    check_put(rng, pool, dtype)
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_gradients_of_cells_that_are_worked_on_in_boxes(rng, overlapping):
+    shape, edges = (2, 3, 301, 290), [sequence(rng, n, 150) for n in (301, 290)]
+    for dtype in ("bfloat16", "float32", "int64"):
+        cells = [pw.fractional(n, e, overlapping) for n, e in zip(shape[2:], edges, strict=True)]
+        check_put(rng, Pool.of(shape, "NCHW", cells), dtype)
+
+
+def check_put(rng, pool, dtype):
+    """put by indices: the choice named in another way, added up one after the other."""
+    x, g = array_of(rng, pool.shape, dtype), array_of(rng, pool.out_shape, dtype)
+    choice = backend.choose(pool, x, "propagate")
+    index = backend.choice_to_index(pool, choice, np.int64, "batch")
+    sums = np.bincount(index.ravel(), g.ravel().astype(np.float64), x.size).reshape(pool.shape)
+    expected = ref.narrow_fast(sums, g.dtype)
+    assert_values(backend.put(pool, g, choice), expected, f"put {dtype} {pool}")
+    assert_values(backend.max_put(pool, x, g, "first", "propagate"), expected, f"max_put {dtype} {pool}")
+    assert_same_bits(backend.take(pool, x, choice), x.ravel()[index], f"take {dtype} {pool}")

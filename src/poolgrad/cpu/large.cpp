@@ -1,4 +1,4 @@
-// The kernels for large overlapping windows: maxima and sums by doubling along one axis, take and put by decoding.
+// The kernels for large overlapping windows: maxima and sums by doubling along one axis.
 #include "kernels.hpp"
 #include "sums.hpp"
 
@@ -158,116 +158,6 @@ template <class Sum> void axis_sum_run(const AxisSum& job, const Columns& at, Sc
     }
 }
 
-// ---- take and put by decoding ---------------------------------------------------------------------------------------
-
-// The local positions that a code stands for. False if it stands for none of the window's real elements.
-POOLGRAD_INLINE bool decode(const Geometry& g, const Span* spans, uint64_t code, int64_t* local_at) {
-    for (int a = 0; a < g.rank; ++a) {
-        const uint64_t step = static_cast<uint64_t>(g.code_step[a]), at = code / step;
-        code -= at * step;
-        if (at - static_cast<uint64_t>(spans[a].first) >= static_cast<uint64_t>(spans[a].length)) return false;
-        local_at[a] = static_cast<int64_t>(at);
-    }
-    return true;
-}
-
-template <class T> void take_coded_run(const Scan& job, const Box& box) {
-    const Geometry& g = *job.geometry;
-    const int last = g.rank - 1;
-    RowWalk walk;
-    if (!first_row(box, g.rank, walk)) return;
-    const T* v = static_cast<const T*>(job.v.data) + outer_offset(job.v, box.n);
-    do {
-        Span spans[max_axes];
-        int64_t base = 0, local_at[max_axes];
-        for (int a = 0; a < last; ++a) {
-            spans[a] = span(g.axes[a], walk.at[a]);
-            base += origin(g.axes[a], walk.at[a]) * job.v.step[a];
-        }
-        const int64_t codes = row_offset(job.wanted, box.n, walk, g.rank), results = row_offset(job.y, box.n, walk, g.rank);
-        for (int64_t o = box.low[last]; o < box.high[last]; ++o) {
-            spans[last] = span(g.axes[last], o);
-            const int64_t at = base + origin(g.axes[last], o) * g.inner;
-            for (int64_t c = 0; c < g.inner; ++c) {
-                T value{};
-                if (decode(g, spans, load_code(job.wanted.data, codes + o * g.inner + c, job.code_width), local_at)) {
-                    int64_t offset = at + c;
-                    for (int a = 0; a < g.rank; ++a) offset += local_at[a] * g.axes[a].dilation * job.v.step[a];
-                    value = v[offset];
-                }
-                static_cast<T*>(job.y.data)[results + o * g.inner + c] = value;
-            }
-        }
-    } while (next_row(box, g.rank, walk));
-}
-
-// Adds every window's gradient where its code says, window after window in ascending order. The box owns a slab of the
-// input; gradients that fall outside it belong to another box.
-template <class E> void put_coded_run(const Put& job, const Box& box, Scratch& scratch) {
-    using Stored = typename E::Stored;
-    using Sum = typename E::Sum;
-    const Geometry& g = *job.geometry;
-    const int last = g.rank - 1;
-    int64_t step[max_axes], total = g.inner;
-    for (int a = last; a >= 0; --a) {
-        step[a] = total;
-        total *= box.high[a] - box.low[a];
-    }
-    Sum* sums = static_cast<Sum*>(reserve(scratch, 0, sizeof(Sum) * static_cast<size_t>(total)));
-    for (int64_t i = 0; i < total; ++i) sums[i] = Sum{};
-
-    Box outputs;
-    outputs.n = box.n, outputs.n_end = box.n + 1;
-    for (int a = 0; a < g.rank; ++a) {
-        outputs.low[a] = 0;
-        outputs.high[a] = g.axes[a].count;
-    }
-    int64_t low = g.axes[0].count, high = 0;   // the windows that reach into the slab
-    for (int64_t i = box.low[0]; i < box.high[0]; ++i) {
-        const Cover c = cover(g.axes[0], i);
-        if (c.first < c.last) low = smaller(low, c.first), high = larger(high, c.last);
-    }
-    outputs.low[0] = low;
-    outputs.high[0] = high;
-
-    RowWalk walk;
-    if (first_row(outputs, g.rank, walk)) {
-        do {
-            Span spans[max_axes];
-            int64_t base = 0, local_at[max_axes];
-            for (int a = 0; a < last; ++a) {
-                spans[a] = span(g.axes[a], walk.at[a]);
-                base += (origin(g.axes[a], walk.at[a]) - box.low[a]) * step[a];
-            }
-            const int64_t codes = row_offset(job.code, box.n, walk, g.rank), grads = row_offset(job.g, box.n, walk, g.rank);
-            for (int64_t o = outputs.low[last]; o < outputs.high[last]; ++o) {
-                spans[last] = span(g.axes[last], o);
-                const int64_t at = base + (origin(g.axes[last], o) - box.low[last]) * step[last];
-                const int64_t top = g.rank == 1 ? o : walk.at[0];
-                for (int64_t c = 0; c < g.inner; ++c) {
-                    if (!decode(g, spans, load_code(job.code.data, codes + o * g.inner + c, job.code_width), local_at)) continue;
-                    const int64_t first = origin(g.axes[0], top) + local_at[0] * g.axes[0].dilation;
-                    if (first < box.low[0] || first >= box.high[0]) continue;
-                    int64_t offset = at + c;
-                    for (int a = 0; a < g.rank; ++a) offset += local_at[a] * g.axes[a].dilation * step[a];
-                    const Sum value = E::widen_one(static_cast<const Stored*>(job.g.data)[grads + o * g.inner + c]);
-                    sums[offset] = job.assign ? value : static_cast<Sum>(sums[offset] + value);
-                }
-            }
-        } while (next_row(outputs, g.rank, walk));
-    }
-
-    const int64_t row = step[last] * (box.high[last] - box.low[last]);
-    const Sum* from = sums;
-    if (first_row(box, g.rank, walk)) {
-        do {
-            Stored* to = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, box.n, walk, g.rank) + box.low[last] * g.inner;
-            for (int64_t i = 0; i < row; ++i) to[i] = E::narrow_one(from[i]);
-            from += row;
-        } while (next_row(box, g.rank, walk));
-    }
-}
-
 // ---- from elements to sums and back ---------------------------------------------------------------------------------
 
 // Calls visit(position in the view, position in the dense array of sums, the window's divisor) for every element.
@@ -336,18 +226,6 @@ void POOLGRAD_KERNEL(axis_sum)(const AxisSum& job, const Columns& at, Scratch& s
     }
 }
 
-void POOLGRAD_KERNEL(take_coded)(const Scan& job, const Box& box, Scratch&) {
-    switch (dtype_bytes(job.type)) {
-        case 1: return take_coded_run<uint8_t>(job, box);
-        case 2: return take_coded_run<uint16_t>(job, box);
-        case 4: return take_coded_run<uint32_t>(job, box);
-        default: return take_coded_run<uint64_t>(job, box);
-    }
-}
-
-void POOLGRAD_KERNEL(put_coded)(const Put& job, const Box& box, Scratch& scratch) {
-    with_wrapping_sum(job.type, [&](auto element) { put_coded_run<decltype(element)>(job, box, scratch); });
-}
 void POOLGRAD_KERNEL(mean_begin)(const Mean& job, const Box& box, void* sums) {
     with_exact_sum(job.type, true, [&](auto element) { mean_begin_run<decltype(element)>(job, box, sums); });
 }

@@ -31,6 +31,9 @@ struct Buffer {
     template <class T> T* as() const { return static_cast<T*>(block.data); }
 };
 
+// What put adds up in.
+int64_t sum_bytes(DType type) { return type == DType::f16 || type == DType::bf16 ? 4 : dtype_bytes(type); }
+
 int width_for(uint64_t values) { return values <= 256 ? 1 : values <= 65536 ? 2 : values <= (uint64_t{1} << 32) ? 4 : 8; }
 
 }  // namespace
@@ -290,7 +293,7 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     const bool coded = g_.elements > many_elements;
     job.streaming = !coded && streaming(y, outputs_, bytes);
     const Kernels& k = kernels();
-    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); }, !coded);
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); }, true);
 }
 
 void Plan::put(DType type, const View& g, const void* code, int code_width, void* gx, bool assign) const {
@@ -308,8 +311,20 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
         each_slab([&](const Box& box, Scratch& scratch) { k.put_coded(job, box, scratch); });
     } else {
         job.streaming = streaming(gx, inputs_, bytes);
-        each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.put(job, box, scratch); }, true);
+        const bool coded = follows_codes(type);
+        each_box(
+            false, bytes, coded ? sum_bytes(type) : 0, [&](const Box& box, Scratch& scratch) { (coded ? k.put_coded : k.put)(job, box, scratch); },
+            true);
     }
+}
+
+// Whether put goes from windows to elements. Elements that collect from their windows are quicker where vectors hold
+// channels, where they hold many narrow elements of a row, and where every row lies in one row of windows.
+bool Plan::follows_codes(DType type) const {
+    if (g_.inner * 4 >= 64 || sum_bytes(type) < 4) return false;
+    bool shared = !g_.axes[g_.rank - 1].uniform;
+    for (int a = 0; a < g_.rank; ++a) shared = shared || g_.axes[a].extent > g_.axes[a].stride;
+    return shared || g_.rank > 2;
 }
 
 // Whether boxes of the input share so many windows that choosing box by box would do the work several times.
@@ -350,8 +365,9 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     put.code_width = choose.code_width;
     put.gx = dense(gx, false, bytes);
     put.streaming = streaming(gx, inputs_, bytes);
+    const bool coded = follows_codes(type);
     each_box(
-        false, bytes, choose.code_width,
+        false, bytes, coded ? sum_bytes(type) : choose.code_width,
         [&](const Box& box, Scratch& scratch) {
             Box outputs;
             outputs.n = box.n;
@@ -379,7 +395,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
             k.scan(mine, outputs, scratch);
             Put then = put;
             then.code = codes;
-            k.put(then, box, scratch);
+            (coded ? k.put_coded : k.put)(then, box, scratch);
         },
         true);
 }
