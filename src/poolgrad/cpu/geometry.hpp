@@ -164,6 +164,7 @@ struct Tap {
     int64_t code_offset;   // the same row in the array of codes (gradients only)
     int64_t code;
     int64_t divisor;
+    bool fresh;            // the output row before has not read it
 };
 
 // How many input rows an output row reads at most, and how many output rows an input row collects from.
@@ -189,17 +190,18 @@ static inline int64_t most_cover_taps(const Geometry& g) {
 
 // The input rows that output row `at` reads, in scan order.
 static inline int64_t window_taps(const Geometry& g, const int64_t* at, const int64_t* step, Tap* taps) {
-    taps[0] = {0, 0, 0, 1};
+    taps[0] = {0, 0, 0, 1, true};
     int64_t n = 1;
     for (int a = 0; a < g.rank - 1; ++a) {
         const Axis& axis = g.axes[a];
         const Span s = span(axis, at[a]);
+        const int64_t known = a == g.rank - 2 ? s.length - axis.stride : 0;
         const int64_t start = (origin(axis, at[a]) + s.first * axis.dilation) * step[a], code = s.first * g.code_step[a];
         for (int64_t t = n - 1; t >= 0; --t) {   // from the back, so that the list can grow in place
             const Tap tap = taps[t];
             for (int64_t j = s.length - 1; j >= 0; --j)
                 taps[t * s.length + j] = {tap.offset + start + j * axis.dilation * step[a], 0, tap.code + code + j * g.code_step[a],
-                                          tap.divisor * divisor(axis, at[a])};
+                                          tap.divisor * divisor(axis, at[a]), j >= known};
         }
         n *= s.length;
     }
@@ -208,7 +210,7 @@ static inline int64_t window_taps(const Geometry& g, const int64_t* at, const in
 
 // The output rows whose windows contain input row `at`, in ascending order, in two arrays of that shape.
 static inline int64_t cover_taps(const Geometry& g, const int64_t* at, const int64_t* step, const int64_t* code_step, Tap* taps) {
-    taps[0] = {0, 0, 0, 1};
+    taps[0] = {0, 0, 0, 1, false};
     int64_t n = 1;
     for (int a = 0; a < g.rank - 1; ++a) {
         const Axis& axis = g.axes[a];
@@ -221,7 +223,7 @@ static inline int64_t cover_taps(const Geometry& g, const int64_t* at, const int
             for (int64_t o = c.last - 1; o >= c.first; --o) {
                 if (!contains(axis, o, at[a])) continue;
                 taps[t * hits + --j] = {tap.offset + o * step[a], tap.code_offset + o * code_step[a],
-                                        tap.code + local(axis, o, at[a]) * g.code_step[a], tap.divisor * divisor(axis, o)};
+                                        tap.code + local(axis, o, at[a]) * g.code_step[a], tap.divisor * divisor(axis, o), false};
             }
         }
         n *= hits;

@@ -45,16 +45,24 @@ template <class E> struct Averager {
     const Geometry& g;
     const Axis& axis;
     Scratch& scratch;
+    const int64_t ahead;
     const Stored* x = nullptr;   // the image's
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
 
-    Averager(const Mean& job, Scratch& scratch) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]), scratch(scratch) {}
+    Averager(const Mean& job, Scratch& scratch)
+        : job(job),
+          g(*job.geometry),
+          axis(g.axes[g.rank - 1]),
+          scratch(scratch),
+          ahead(read_ahead<Stored>(g, job.x)) {}
 
     template <int vectors> POOLGRAD_INLINE void add_rows(Sums (&sum)[vectors], int64_t at) const {
         for (int u = 0; u < vectors; ++u) sum[u] = E::widen_lanes(x + taps[0].offset + at + u * lanes);
         for (int64_t t = 1; t < tap_count; ++t)
             for (int u = 0; u < vectors; ++u) sum[u] += E::widen_lanes(x + taps[t].offset + at + u * lanes);
+        for (int64_t t = 0; ahead && t < tap_count; ++t)
+            if (taps[t].fresh) ask_for(x + taps[t].offset + at + ahead, vectors * lanes);
     }
 
     template <int vectors> POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors], int64_t count) const {
@@ -146,13 +154,14 @@ template <class E> struct Averager {
                 const int64_t begin = smaller(w1, larger(w0, axis.even_begin)), end = larger(begin, smaller(w1, axis.even_end));
                 for (; o < begin; ++o) one_output(y, row, low, o);
                 const int64_t step = axis.dilation * inner, divided_by = begin < end ? taps[0].divisor * divisor(axis, begin) : 1;
-                for (f = o * inner; f + lanes <= end * inner; f += lanes) {
+                for (f = o * inner; f < end * inner && (end - begin) * inner >= lanes; f += lanes) {
+                    f = smaller(f, end * inner - lanes);   // the last vector overlaps the one before
                     const int64_t from = axis.stride * f - (axis.before + low) * inner;
                     Sums sum = every ? row.lanes_at(from) : row.every_second(from);
                     for (int64_t j = 1; j < axis.window; ++j) sum += every ? row.lanes_at(from + j * step) : row.every_second(from + j * step);
                     store(y + f, E::average_lanes(sum, divided_by));
                 }
-                o = f / inner;   // what is left of a position is done again
+                o = larger(o, f / inner);
             }
         }
         for (; o < w1; ++o) one_output(y, row, low, o);
@@ -371,7 +380,8 @@ template <class E> struct Spreader {
                 const int64_t here = begin < end ? divisor(axis, begin) : 1;
                 const Weight w = weight(taps[0].divisor * here);
                 int64_t f = o * g.inner;
-                for (; f + lanes <= end * g.inner; f += lanes) {
+                for (; f < end * g.inner && (end - begin) * g.inner >= lanes; f += lanes) {
+                    f = smaller(f, end * g.inner - lanes);   // the last vector overlaps the one before
                     Sums sum{};
                     if (same_divisors) {
                         for (int64_t t = 0; t < tap_count; ++t) sum += E::widen_lanes(grad + taps[t].offset + f);
@@ -382,7 +392,7 @@ template <class E> struct Spreader {
                     }
                     row.set_lanes(f - base * g.inner, sum);
                 }
-                o = f / g.inner;
+                o = larger(o, f / g.inner);
             }
         }
         for (; o < high; ++o) one_window();

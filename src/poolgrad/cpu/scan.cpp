@@ -22,6 +22,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     const Geometry& g;
     const Axis& axis;
     const Order order;
+    const int64_t ahead;
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
     const Stored *x = nullptr, *v = nullptr, *wanted = nullptr;
@@ -29,7 +30,12 @@ template <class Order, Mode mode, What what> struct Scanner {
     Stored* y = nullptr;
     char* code = nullptr;
 
-    Scanner(const Scan& job, Order order) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]), order(order) {}
+    Scanner(const Scan& job, Order order)
+        : job(job),
+          g(*job.geometry),
+          axis(g.axes[g.rank - 1]),
+          order(order),
+          ahead(read_ahead<Stored>(g, source())) {}
 
     const View& source() const { return mode == Mode::choice ? job.v : job.x; }
 
@@ -43,6 +49,15 @@ template <class Order, Mode mode, What what> struct Scanner {
             wanted_code = static_cast<const char*>(job.wanted.data) + row_offset(job.wanted, image, walk, g.rank) * job.code_width;
         if constexpr (writes_value) y = static_cast<Stored*>(job.y.data) + row_offset(job.y, image, walk, g.rank);
         if constexpr (writes_code) code = static_cast<char*>(job.code.data) + row_offset(job.code, image, walk, g.rank) * job.code_width;
+    }
+
+    // While rows are read for the first time, those that the next output rows need are asked for.
+    POOLGRAD_INLINE void look_ahead(int64_t at, int64_t count) const {
+        for (int64_t t = 0; t < tap_count; ++t) {
+            if (!taps[t].fresh) continue;
+            if constexpr (mode != Mode::choice) ask_for(x + taps[t].offset + at + ahead, count);
+            if constexpr (what == What::take) ask_for(v + taps[t].offset + at + ahead, count);
+        }
     }
 
     void finish() {
@@ -138,6 +153,9 @@ template <class Order, Mode mode, What what> struct Scanner {
     }
 
     template <int vectors> POOLGRAD_INLINE void channels(const Window& window, int64_t c) {
+        if (ahead)   // the positions that the window before has not read
+            for (int64_t j = larger(0, window.length - axis.stride); j < window.length; ++j)
+                look_ahead((window.position + j * axis.dilation) * g.inner + c, vectors * lanes);
         if constexpr (can_hurry) {
             if (channels_done<vectors, true>(window, c)) return;
             channels_with_care<vectors>(window, c);
@@ -187,6 +205,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     }
 
     template <class Step, bool masked, int vectors> POOLGRAD_INLINE void row(const RowBlock& block) {
+        if (ahead) look_ahead(block.position, vectors * lanes * Step::stride);
         if constexpr (can_hurry && (!masked || lowers || mode == Mode::equal)) {
             if (row_done<Step, masked, true, vectors>(block)) return;
             row_with_care<Step, masked, vectors>(block);
