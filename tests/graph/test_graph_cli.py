@@ -272,6 +272,18 @@ def test_sizes_and_glances():
     assert glance(np.array(True)) == "True"
 
 
+def test_a_page_cannot_command_the_terminal(poolgrad, page):
+    opened = Page.load(page)
+    opened.title = "[/red] \x1b[2J \x07 [link=http://example.org]here[/link]"
+    opened.set("y", "padding", "\x1b[31mSAME")
+    opened.save(page)
+    for command in ("run", "check"):
+        code, out, err = poolgrad(command, page)
+        assert code == 1
+        assert "[/red]" in out
+        assert not set("\x1b\x07") & set(out + err)
+
+
 def test_a_broken_package_takes_no_commands_away(poolgrad, monkeypatch):
     import importlib.metadata as metadata
 

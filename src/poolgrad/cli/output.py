@@ -31,7 +31,16 @@ _UNITS: Final = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12} | {
 
 def complain(problem: str) -> None:
     """Says what is wrong, on stderr."""
-    messages.print(Text.assemble(("error: ", "bold red"), problem))
+    messages.print(Text.assemble(("error: ", "bold red"), harmless(problem)))
+
+
+def harmless(text: str) -> str:
+    """The text without characters that would command a terminal.
+
+    >>> harmless("red \\x1b[31m alert")
+    'red  [31m alert'
+    """
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
 def write_json(data: Any) -> None:
@@ -47,7 +56,8 @@ def progress() -> Progress:
 
 def table(*columns: str, title: str | None = None) -> Table:
     """A plain table."""
-    made = Table(title=title, title_justify="left", header_style="bold", box=None, pad_edge=False)
+    shown = None if title is None else Text(harmless(title), "italic")
+    made = Table(title=shown, title_justify="left", header_style="bold", box=None, pad_edge=False)
     for column in columns:
         made.add_column(column, overflow="fold")
     return made

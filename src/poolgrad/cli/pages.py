@@ -19,7 +19,19 @@ from ..graph.engines import ENGINES
 from ..graph.files import FORMATS, Files, write_array
 from ..graph.text import parse
 from ..graph.values import Array, numpy_dtype, read_only
-from .output import bytes_of, complain, console, described, glance, messages, progress, seconds, table, write_json
+from .output import (
+    bytes_of,
+    complain,
+    console,
+    described,
+    glance,
+    harmless,
+    messages,
+    progress,
+    seconds,
+    table,
+    write_json,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -167,7 +179,7 @@ class _Runner:
         except ImportError:
             raise PageError("--watch needs the package watchfiles: pip install 'poolgrad[cli]'") from None
         self._run_once()
-        messages.print(f"[dim]watching {self.path.parent.resolve()}, Ctrl-C ends[/]")
+        messages.print(Text(f"watching {self.path.parent.resolve()}, Ctrl-C ends", "dim"))
         mine = self.save.resolve() if self.save else None
         for changes in watch(self.path.resolve().parent, *self._fed_files(), raise_interrupt=False):
             changed = [Path(name) for _, name in changes]
@@ -265,7 +277,7 @@ def _print_table(page: Page, report: Report, session: ClientSession, fetch: list
         type = page[name].type
         if not result.outputs:
             message = result.problem.message.partition("\n")[0] if result.problem else ""
-            shown.add_row(name, type.name, "", "", "", Text(message, _MARKS.get(result.status, "")), state)
+            shown.add_row(name, type.name, "", "", "", Text(harmless(message), _MARKS.get(result.status, "")), state)
         for number, (output, array) in enumerate(result.outputs.items()):
             first = (name, type.name) if number == 0 else ("", "")
             numbers = session.engine.to_numpy(array)
