@@ -232,7 +232,7 @@ def tolerant(got, want, dtype):
 @pytest.mark.parametrize("seed", range(CASES // 6))
 def test_indices(seed, scope, device):
     rng = random.Random(5000 + seed)
-    pool, windows, axes = draw_pool(rng)
+    pool, _, _ = draw_pool(rng)
     x = draw_array(rng, pool.shape, torch.float32, device, special=False)
     y, choice = GPU.maximum_and_choice(pool, x, "propagate")
     index = GPU.choice_to_index(pool, choice, np.dtype(np.int64), scope)

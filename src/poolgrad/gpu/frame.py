@@ -1,4 +1,4 @@
-"""A pool as the GPU kernels see it: at most three pooled axes between images and channels, and the tables of their windows.
+"""A pool as the GPU kernels see it: up to three pooled axes between images and channels, with tables of their windows.
 
 Axes on which nothing is pooled join the images or the channels beside them.
 """
@@ -96,6 +96,7 @@ class Frame:
         self.device = device
         sizes, counts = (math.prod(getattr(a, name) for a in self.axes) for name in ("size", "count"))
         self.wide = outer * inner * max(sizes, counts) >= 2**31 - 2**20
+        self.nothing = torch.zeros(1, dtype=torch.int32, device=device)
         self._tables: dict[str, list[torch.Tensor]] = {}
 
     @property
@@ -121,8 +122,24 @@ class Frame:
         """How many local positions the windows have."""
         return math.prod(axis.extent for axis in self.axes)
 
-    def table(self, name: str) -> list[torch.Tensor]:
-        """A table of every axis, on the device: "origins", "stops", "divisors", "from" or "to"."""
+    def tables(self, *names: str, used: bool = True) -> dict[str, torch.Tensor]:
+        """Tables of every axis, on the device: "origins", "stops", "divisors", "from", "to". Something in their place
+        if the kernel will not look at them."""
+        return {
+            f"{name}_{axis}": table
+            for name in names
+            for axis, table in zip("dhw", self._table(name) if used else [self.nothing] * AXES, strict=True)
+        }
+
+    def each(self, **columns: str) -> dict[str, int]:
+        """One number per axis, such as sd, sh, sw from s="stride"."""
+        return {
+            letter + name: getattr(axis, column)
+            for letter, column in columns.items()
+            for name, axis in zip("dhw", self.axes, strict=True)
+        }
+
+    def _table(self, name: str) -> list[torch.Tensor]:
         if name not in self._tables:
             self._tables[name] = [self._on_device(_column(axis, name), name) for axis in self.axes]
         return self._tables[name]

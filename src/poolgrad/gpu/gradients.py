@@ -1,13 +1,14 @@
-"""GPU kernels of gradients, in gather form: every element collects from the windows that contain it, and is written once."""
+"""Kernels of gradients, in gather form: an element collects from the windows that contain it and is written once."""
 
 # mypy: ignore-errors
-# ruff: noqa: RET505 (Triton decides conditions on constants while compiling, and wants both branches of a return)
+# ruff: noqa: RET505, RUF005, SIM108 (Triton decides conditions on constants while compiling and wants both branches;
+# its tuples grow by addition)
 
 import triton
 import triton.language as tl
 
-from .sums import add, rounded, share, widen
-from .tiles import along, clamp, kernel, joined, lengths, pair, place
+from .sums import add, inverse, rounded, share, widen
+from .tiles import along, clamp, joined, kernel, lengths, pair, place
 from .winners import consider, first_nan, real_code
 
 
@@ -79,18 +80,19 @@ def put(
                 value = _load(g + row + at, c, inner, FULL)
                 if MEAN:
                     if DIVISORS:
-                        count = tl.load(divisors_d + od) * tl.load(divisors_h + oh) * tl.load(divisors_w + ow)
+                        count_d = tl.load(divisors_d + od)
+                        count_h = tl.load(divisors_h + oh)
+                        count_w = tl.load(divisors_w + ow)
                     else:
-                        from_d = od * SD - bd
-                        from_h = oh * SH - bh
-                        from_w = ow * SW - bw
-                        count = (
-                            (tl.minimum(from_d + kd, d) - tl.maximum(from_d, 0))
-                            * (tl.minimum(from_h + kh, h) - tl.maximum(from_h, 0))
-                            * (tl.minimum(from_w + kw, w) - tl.maximum(from_w, 0))
-                        )
+                        count_d = tl.minimum(od * SD - bd + kd, d) - tl.maximum(od * SD - bd, 0)
+                        count_h = tl.minimum(oh * SH - bh + kh, h) - tl.maximum(oh * SH - bh, 0)
+                        count_w = tl.minimum(ow * SW - bw + kw, w) - tl.maximum(ow * SW - bw, 0)
                     more, rest = widen(value, SUM, TWOFOLD)
-                    more, rest = share(more, rest, count, SUM, TWOFOLD)
+                    if TWOFOLD:
+                        more, rest = share(more, rest, count_d.to(tl.int64) * count_h * count_w, SUM, TWOFOLD)
+                    else:
+                        # One inverse per axis: on the row it serves all rows of the cell.
+                        more = more * (inverse(count_d, SUM) * inverse(count_h, SUM) * inverse(count_w, SUM))
                     values = values + (tl.where(there, more, 0),)
                     rests = rests + (tl.where(there, rest, 0),)
                 else:

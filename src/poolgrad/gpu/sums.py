@@ -1,11 +1,11 @@
 """GPU sums, as exact as those on the CPU, and the kernel of averages.
 
-Sums of 16-bit floats are kept in float32 and those of float32 in float64. float64, and shares of integers, are kept twofold:
-as two float64 whose sum is meant, so that nothing is lost on the way. Every result is rounded once.
+Sums of 16-bit floats are kept in float32 and those of float32 in float64. float64, and shares of integers, are kept
+twofold: as two float64 whose sum is meant, so that nothing is lost on the way. Every result is rounded once.
 """
 
 # mypy: ignore-errors
-# ruff: noqa: RET505 (Triton decides conditions on constants while compiling, and wants both branches of a return)
+# ruff: noqa: RET505, SIM108 (Triton decides conditions on constants while compiling and wants both branches)
 
 import triton
 import triton.language as tl
@@ -104,7 +104,12 @@ def share(high, low, count, SUM: tl.constexpr, TWOFOLD: tl.constexpr):
     if TWOFOLD:
         return divide(high, low, count.to(tl.float64))
     else:
-        return high * (1.0 / count.to(SUM)), low
+        return high * inverse(count, SUM), low
+
+
+@triton.jit
+def inverse(count, SUM: tl.constexpr):
+    return 1.0 / count.to(SUM)
 
 
 @kernel

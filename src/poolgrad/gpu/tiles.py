@@ -1,14 +1,14 @@
 """Which part of the result a GPU program owns, and where the windows of that part lie.
 
-An array is seen as [outer, D, H, W, inner], contiguous. A program owns a tile [R, BW, BI] of its result - R images, BW
-neighbours on the last pooled axis, BI channels - at one place on the two axes before it, so that their borders are plain
-numbers. It writes its tile completely and nothing else: no atomics, no zeros beforehand, one order of additions.
+An array is seen as [outer, D, H, W, inner], contiguous. A program owns a tile [R, BW, BI] of its result (R images, BW
+neighbours on the last pooled axis, BI channels) at one place on the two axes before it, so that their borders are
+plain numbers. It writes its tile completely and nothing else: no atomics, no zeros beforehand, one order of additions.
 
 Sizes are ordinary arguments: a kernel is compiled once per operation, dtype and window, not per shape.
 """
 
 # mypy: ignore-errors
-# ruff: noqa: RET505 (Triton decides conditions on constants while compiling, and wants both branches of a return)
+# ruff: noqa: RET505, SIM108 (Triton decides conditions on constants while compiling and wants both branches)
 
 import triton
 import triton.language as tl
@@ -26,8 +26,8 @@ kernel = triton.jit(do_not_specialize=SIZES)
 def place(ni, nw, nh, nd, FLAT: tl.constexpr, ONE_W: tl.constexpr, ONE_I: tl.constexpr):
     """Which tile this program owns: blocks of images, of rows and of channels, and the place on the first two axes.
 
-    Neighbouring programs are neighbours on H, then on D: they find each other's rows in the cache. FLAT: the grid has one
-    dimension, because one of the three would be too long. ONE_W, ONE_I: there is only one block, so nothing is divided.
+    Neighbouring programs are neighbours on H, then on D: they find each other's rows in the cache. FLAT: the grid has
+    one dimension, because one of the three would be too long. ONE_W, ONE_I: there is only one block to find.
     """
     if FLAT:
         h = tl.program_id(0) % nh
@@ -81,7 +81,7 @@ def origin_of(o, origins, stride, before, LISTED: tl.constexpr, IDX: tl.constexp
 
 @triton.jit
 def span_of(o, origin, stops, size, dilation, LISTED: tl.constexpr, DILATED: tl.constexpr):
-    """The first and the last local position of window o that are real. (For plain windows the extent bounds the last.)"""
+    """The first and the last local position of window o that are real. (The extent bounds the last one too.)"""
     if LISTED:
         end = tl.load(stops + o).to(origin.dtype) - 1 - origin
     else:

@@ -1,7 +1,7 @@
 """GPU kernels that find the winner of every window, and those that use one: scan, take, members."""
 
 # mypy: ignore-errors
-# ruff: noqa: RET505 (Triton decides conditions on constants while compiling, and wants both branches of a return)
+# ruff: noqa: RET505, SIM108 (Triton decides conditions on constants while compiling and wants both branches)
 
 import triton
 import triton.language as tl
@@ -14,8 +14,8 @@ from .tiles import along, clamp, kernel, lengths, origin_of, pair, place, span_o
 def consider(best, code, value, at, inside, target, EQUAL: tl.constexpr, FLOAT: tl.constexpr, IGNORE: tl.constexpr):
     """The winner so far, after one more element. An element that is only as good does not win: the first one stays.
 
-    EQUAL: the element that equals the target wins. Elements come in descending order then, and the last one stays. A NaN
-    equals nothing; `first_nan` looks after those.
+    EQUAL: the element that equals the target wins. Elements come in descending order then, and the last one stays. A
+    NaN equals nothing; `first_nan` looks after those.
     """
     if EQUAL:
         hit = value == target
@@ -85,7 +85,8 @@ def scan(
 
     KD, KH, KW are the extents of the windows where they are small enough to be written out, else 0. Local positions in
     the padding then read the nearest real element instead: it cannot win twice, and its code is put right at the end.
-    PAIRS: rows with stride 2 and one channel are read two elements at a time; PHASE is the padding's parity, qw half of it.
+    PAIRS: rows with stride 2 and one channel are read two elements at a time; PHASE is the padding's parity, qw half
+    of it.
     """
     block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
