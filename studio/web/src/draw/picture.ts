@@ -99,18 +99,29 @@ function noteSvg(note: Doc["note"][string], look: Look): string {
 }
 
 function wiresSvg(doc: Doc, palette: Palette, specs: Specs, look: Look): string[] {
-  return wires(doc).map(({ source, target }) => {
+  const typeOf = (name: string) => palette.types.get(doc.block[name]?.type ?? "");
+  const labelled = new Set<string>();
+  const paths: string[] = [];
+  const labels: string[] = [];
+  for (const { source, target } of wires(doc)) {
     const [from, to] = [doc.position[source.block] ?? [0, 0], doc.position[target.block] ?? [0, 0]];
-    const typeOf = (name: string) => palette.types.get(doc.block[name]?.type ?? "");
     const [x1, y1] = [from[0] + BLOCK_WIDTH, from[1] + pinHeight(typeOf(source.block), source.pin, "out")];
     const [x2, y2] = [to[0], to[1] + pinHeight(typeOf(target.block), target.pin, "in")];
     const bend = Math.max(40, Math.abs(x2 - x1) / 2);
+    const curve = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+    paths.push(`<path d="${curve}" fill="none" stroke="${look.wire}" stroke-width="2"/>`);
     const spec = specs[`${source.block}.${source.pin}`];
-    const label = spec ? `${shapeText(spec.shape)} ${spec.dtype ?? "?"}` : "";
-    const [mx, my] = [(x1 + x2) / 2, (y1 + y2) / 2];
-    const plate = `<rect x="${mx - label.length * 3.3 - 4}" y="${my - 9}" width="${label.length * 6.6 + 8}" height="17" rx="5" fill="${look.ground}" opacity=".9"/>`;
-    return `<path d="M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}" fill="none" stroke="${look.wire}" stroke-width="2"/>${label ? `${plate}<text x="${mx}" y="${my + 3.5}" text-anchor="middle" fill="${look.soft}" font-family="${MONO}" font-size="10.5">${escaped(label)}</text>` : ""}`;
-  });
+    const way = `${source.block}.${source.pin} ${target.block}`;
+    if (!spec || labelled.has(way)) continue;
+    labelled.add(way);
+    labels.push(labelSvg(`${shapeText(spec.shape)} ${spec.dtype ?? "?"}`, (x1 + x2) / 2, (y1 + y2) / 2, look));
+  }
+  return [...paths, ...labels];
+}
+
+function labelSvg(text: string, x: number, y: number, look: Look): string {
+  const style = `fill="${look.soft}" stroke="${look.ground}" stroke-width="5" paint-order="stroke" stroke-linejoin="round"`;
+  return `<text x="${x}" y="${y + 3.5}" text-anchor="middle" font-family="${MONO}" font-size="10.5" ${style}>${escaped(text)}</text>`;
 }
 
 function blockSvg(
@@ -124,8 +135,9 @@ function blockSvg(
 ): string {
   const { x, y } = at;
   const parts = [
-    `<rect x="${x}" y="${y}" width="${BLOCK_WIDTH}" height="${height}" rx="9" fill="${look.surface}" stroke="${look.line}"/>`,
-    `<path d="M${x} ${y + 9}a9 9 0 0 1 9 -9h${BLOCK_WIDTH - 18}a9 9 0 0 1 9 9v-6a9 9 0 0 0 -9 -3h${18 - BLOCK_WIDTH}a9 9 0 0 0 -9 3z" fill="${FAMILIES[family(type.type, type.group)]}"/>`,
+    `<rect x="${x}" y="${y}" width="${BLOCK_WIDTH}" height="${height}" rx="9" fill="${FAMILIES[family(type.type, type.group)]}"/>`,
+    `<path d="${belowBand(x, y, height)}" fill="${look.surface}"/>`,
+    `<rect x="${x}" y="${y}" width="${BLOCK_WIDTH}" height="${height}" rx="9" fill="none" stroke="${look.line}"/>`,
     `<text x="${x + 11}" y="${y + 22}" fill="${look.ink}" font-size="13" font-weight="650">${escaped(clip(name, 28))}</text>`,
     name === type.type
       ? ""
@@ -166,6 +178,12 @@ function blockSvg(
     );
   }
   return `<g>${parts.join("")}</g>`;
+}
+
+/** The body of a block: all but the coloured band at its top. */
+function belowBand(x: number, y: number, height: number): string {
+  const [right, bottom] = [x + BLOCK_WIDTH, y + height];
+  return `M${x} ${y + 4}H${right}V${bottom - 9}a9 9 0 0 1 -9 9H${x + 9}a9 9 0 0 1 -9 -9z`;
 }
 
 function clip(text: string, most: number): string {

@@ -97,7 +97,8 @@ export type Summary = {
   output: string;
   dtype_of: string;
   dims: number[];
-  stats: Statistics;
+  /** Of a large tensor they follow after its picture. */
+  stats: Statistics | null;
   shape: [number, number];
   run: number;
 };
@@ -128,7 +129,7 @@ export type HistoryEntry = {
   entry: string;
   at: number;
   label: string;
-  blocks: number;
+  blocks?: number;
   bytes: number;
   current: boolean;
 };
@@ -141,7 +142,6 @@ export type SliceHeader = {
   columns: [number, number];
   reduce: string;
   range: [Loose, Loose];
-  total: [Loose, Loose];
   shape: [number, number];
 };
 

@@ -5,21 +5,22 @@ import { paint } from "../draw/heat";
 import { brief } from "../draw/number";
 import type { Binary } from "../protocol/client";
 import { type SliceHeader, strict } from "../protocol/messages";
+import { rangeOf } from "../state/derived";
 import type { Result } from "../state/state";
 import { useAsk } from "./useAsk";
 
 type Props = { result: Result; axes: [number, number]; index: number[] };
 
 export function HeatView({ result, axes, index }: Props) {
-  const { key, stats } = result.summary;
+  const { key } = result.summary;
   const [whole, setWhole] = useState(true);
   const fields = JSON.stringify({ key, axes, index, max: [768, 768] });
   const answer = useAsk<Binary<SliceHeader>>("slice", fields, result);
   const values = useMemo(() => (answer ? new Float32Array(answer.payload) : null), [answer]);
   if (!answer || !values) return <div className="heat" />;
   const { header } = answer;
-  const [low, high] = whole ? [stats.min, stats.max] : header.range;
-  const scale = scaleFor(strict(low), strict(high));
+  const [low, high] = whole ? rangeOf(result) : [strict(header.range[0]), strict(header.range[1])];
+  const scale = scaleFor(low, high);
   return (
     <div className="heat">
       <HeatCanvas

@@ -2,6 +2,7 @@
 // come into sight.
 import { useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef, useState } from "react";
+import { elements } from "../state/derived";
 import type { Result } from "../state/state";
 import { useActions } from "../ui/context";
 
@@ -11,10 +12,10 @@ const BATCH = 500;
 const MOST = 600_000;
 
 export function ListView({ result }: { result: Result }) {
-  const { key, dims, dtype_of, output, stats } = result.summary;
+  const { key, dims, dtype_of, output } = result.summary;
   const [first, setFirst] = useState(0);
   const box = useRef<HTMLDivElement>(null);
-  const total = stats.count;
+  const total = elements(result.summary);
   const count = Math.min(total - first, MOST);
   const virtual = useVirtualizer({ count, getScrollElement: () => box.current, estimateSize: () => ROW, overscan: 12 });
   const items = virtual.getVirtualItems();

@@ -8,6 +8,7 @@ export function StatisticsView({ result }: { result: Result }) {
   const { key } = result.summary;
   const found = useAsk<Statistics>("statistics", JSON.stringify({ key }), result);
   const stats = found ?? result.summary.stats;
+  if (!stats) return <p className="nothing">Counting…</p>;
   const at = (index: number[] | undefined) => (index ? ` at [${index.join(", ")}]` : "");
   const rows: [string, string][] = [
     ["elements", stats.count.toLocaleString("en")],

@@ -1,7 +1,8 @@
 // What many blocks ask of the same document or inference, computed once for each of them.
 import type { Doc } from "../model/doc";
 import { parseEnd, type Wire, wireOf } from "../model/page";
-import type { Inference, Problem } from "../protocol/messages";
+import { type Inference, type Problem, type Summary, strict } from "../protocol/messages";
+import type { Result } from "./state";
 
 function once<K extends object, V>(compute: (key: K) => V): (key: K) => V {
   const known = new WeakMap<K, V>();
@@ -53,3 +54,24 @@ export const problemsOf = once((inference: Inference): ReadonlyMap<string, Probl
 export function placeOf(problem: Problem): string | null {
   return problem.place === undefined || problem.place === null ? null : parseEnd(`x.${problem.place}`).pin;
 }
+
+/** What a run found again was known before it: each problem is listed once. */
+export function distinct(problems: readonly Problem[]): Problem[] {
+  const known = new Map(problems.map((problem) => [`${problem.block} ${problem.message}`, problem]));
+  return [...known.values()];
+}
+
+export function elements({ dims }: Summary): number {
+  return dims.reduce((product, n) => product * n, 1);
+}
+
+/** Smallest and largest value; of the picture alone as long as the statistics are not there. */
+export const rangeOf = once(({ summary, values }: Result): [number, number] => {
+  if (summary.stats) return [strict(summary.stats.min), strict(summary.stats.max)];
+  let [low, high] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  for (const value of values ?? []) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  return [low, high];
+});

@@ -25,6 +25,8 @@ export type Canvas = {
 const STEP = 368;
 const WIDTH = 232;
 const HEIGHT = 150;
+/** The picture of a result below a block. */
+const PICTURE = 120;
 
 export class Editing {
   canvas: Canvas | null = null;
@@ -289,11 +291,28 @@ export class Editing {
     const fields = { outputs, inputs, base: this.studio.sync.version };
     const done = await this.studio.ask<{ blocks?: string[]; keys?: (string | null)[] }>("gradients", fields);
     if (!done) return false;
-    const blocks = done.blocks ?? [];
+    const blocks = (done.blocks ?? []).filter((name) => name in this.doc.block);
+    this.placeBelow(blocks);
     this.studio.notify("info", `Added ${blocks.length} gradient block${blocks.length === 1 ? "" : "s"}`);
-    this.select(blocks.filter((name) => name in this.doc.block));
-    this.canvas?.reveal(blocks);
+    this.select(blocks);
+    globalThis.setTimeout(() => this.canvas?.fit(), 80);
     return true;
+  }
+
+  /** Lays out blocks that have just been added in rows of their own below the others; part of the step that added them. */
+  private placeBelow(names: readonly string[]): void {
+    const { canvas } = this;
+    const { past, future } = this.studio.state.history;
+    const last = past.at(-1);
+    const others = Object.entries(this.doc.position).filter(([name]) => !names.includes(name));
+    if (!canvas || !last || names.length === 0 || others.length === 0) return;
+    const left = Math.min(...others.map(([, [x]]) => x));
+    const bottom = Math.max(...others.map(([name, [, y]]) => y + canvas.size(name).height));
+    const size = (name: string) => ({ ...canvas.size(name), height: canvas.size(name).height + PICTURE });
+    const places = new Map([...arrange(this.doc, names, size, canvas.pinAt)].map(([name, { x, y }]) => [name, { x: x + left, y: y + bottom + 96 }]));
+    const changes = edits.move(this.doc, places);
+    this.studio.set({ history: { past: [...past.slice(0, -1), { ...last, changes: [...last.changes, ...changes] }], future } });
+    this.studio.sync.submit(changes, "Lay out the gradients");
   }
 
   /** After a conflict: send my version again on top of theirs, or let theirs stand. */

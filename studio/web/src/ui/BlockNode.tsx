@@ -6,8 +6,8 @@ import { brief, secondsText, shapeText } from "../draw/number";
 import { attributeText, isSet } from "../model/attributes";
 import { type AttributeType, type Block, type BlockType, family, type PinType } from "../model/page";
 import { refusal } from "../model/wiring";
-import { type BlockProgress, type Problem, strict } from "../protocol/messages";
-import { placeOf, problemsOf, wiredOf } from "../state/derived";
+import { type BlockProgress, type Problem } from "../protocol/messages";
+import { elements, placeOf, problemsOf, rangeOf, wiredOf } from "../state/derived";
 import type { Result } from "../state/state";
 import { useActions, useStudio } from "./context";
 import { Heat } from "./Heat";
@@ -203,7 +203,7 @@ function BlockResult({ id, output }: { id: string; output: string }) {
       data-testid={`result-${key}`}
     >
       <span className="hidden-label">Result of {key}:</span>
-      {summary.stats.count === 1 ? <Scalar result={result} /> : result.values && <Heat result={result} />}
+      {elements(summary) === 1 ? <Scalar result={result} /> : result.values && <Heat result={result} />}
       <span className="facts">
         <span>
           {shapeText(summary.dims)} {summary.dtype_of}
@@ -215,10 +215,11 @@ function BlockResult({ id, output }: { id: string; output: string }) {
 }
 
 function Scalar({ result }: { result: Result }) {
-  return <span className="scalar">{brief(strict(result.summary.stats.max), 6)}</span>;
+  return <span className="scalar">{brief(rangeOf(result)[1], 6)}</span>;
 }
 
-function rangeText({ summary: { stats } }: Result): string {
-  if (stats.count === 0) return "empty";
-  return `${brief(strict(stats.min), 3)} … ${brief(strict(stats.max), 3)}`;
+function rangeText(result: Result): string {
+  if (elements(result.summary) === 0) return "empty";
+  const [low, high] = rangeOf(result);
+  return `${brief(low, 3)} … ${brief(high, 3)}`;
 }

@@ -3,6 +3,7 @@
 import type { DockTab } from "../state/state";
 import { WindowView } from "../windows/WindowView";
 import { useActions, useStudio } from "./context";
+import { Guard } from "./Guard";
 import { Problems } from "./Problems";
 import { ResultPanel } from "./ResultPanel";
 import { BarButton } from "./TopBar";
@@ -45,9 +46,11 @@ export function Dock() {
         />
       </div>
       <div className="dock-body" role="tabpanel" aria-label={TABS.find(([tab]) => tab === dock)?.[1]}>
-        {dock === "result" && <ResultPanel />}
-        {dock === "windows" && <WindowView />}
-        {dock === "problems" && <Problems />}
+        <Guard key={dock} part="this panel">
+          {dock === "result" && <ResultPanel />}
+          {dock === "windows" && <WindowView />}
+          {dock === "problems" && <Problems />}
+        </Guard>
       </div>
     </section>
   );

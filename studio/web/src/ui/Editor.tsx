@@ -6,6 +6,7 @@ import { useActions, useStudio } from "./context";
 import { Dock } from "./Dock";
 import { ConflictDialog, Dialogs } from "./dialogs";
 import { Finder } from "./Finder";
+import { Guard } from "./Guard";
 import { Inspector } from "./Inspector";
 import { Palette } from "./Palette";
 import { handleKey } from "./shortcuts";
@@ -19,11 +20,15 @@ export function Editor({ root }: { root: RefObject<HTMLElement | null> }) {
       <main className="workspace" data-testid="editor">
         <Palette />
         <div className="centre">
-          <Canvas />
+          <Guard part="the canvas">
+            <Canvas />
+          </Guard>
           <Dock />
           <ConflictDialog />
         </div>
-        <Inspector />
+        <Guard part="the inspector">
+          <Inspector />
+        </Guard>
         <Finder />
       </main>
       <Dialogs />

@@ -4,7 +4,7 @@ import { shapeText } from "../draw/number";
 import { attrsText, parseAttrs } from "../model/attributes";
 import { type Block, type BlockType, endText, nameFault, type PinType, parseEnd, wireOf } from "../model/page";
 import { openOutputs } from "../model/wiring";
-import { placeOf, problemsOf, wiresInto } from "../state/derived";
+import { distinct, placeOf, problemsOf, wiresInto } from "../state/derived";
 import { AttributeField } from "./AttributeField";
 import { useActions, useStudio } from "./context";
 import { Docs } from "./Docs";
@@ -119,7 +119,7 @@ function BlockForm({ name, block, type }: { name: string; block: Block; type: Bl
             </button>
           )}
         </div>
-        {[...(failed ? [failed] : []), ...(problems ?? [])].map((problem) => (
+        {distinct([...(failed ? [failed] : []), ...(problems ?? [])]).map((problem) => (
           <p
             key={problem.message}
             className={`block-problem ${problem.severity === "warning" ? "warning" : ""}`}

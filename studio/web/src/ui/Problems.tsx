@@ -1,6 +1,6 @@
 // Everything that is wrong with the page, in words; a click goes to the block.
 import type { Problem } from "../protocol/messages";
-import { placeOf } from "../state/derived";
+import { distinct, placeOf } from "../state/derived";
 import { useActions, useStudio } from "./context";
 import { Icon } from "./Icon";
 
@@ -10,7 +10,7 @@ export function Problems() {
   const failed = Object.entries(progress).flatMap(([block, { state, problem }]) =>
     state === "failed" && problem ? [{ ...problem, block: problem.block ?? block }] : [],
   );
-  const problems = [...failed, ...found];
+  const problems = distinct([...failed, ...found]);
   if (problems.length === 0) return <p className="nothing">Nothing is wrong with this page.</p>;
   return (
     <ul className="problem-list scroll" data-testid="problem-list">

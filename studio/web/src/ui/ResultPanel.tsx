@@ -68,7 +68,7 @@ function Shown({ result, view, setView }: { result: Result; view: View; setView:
         <OutputChoice result={result} />
         <span className="facts" data-testid="result-facts">
           {summary.dtype_of} {shapeText(summary.dims)}
-          {summary.stats.bytes ? ` · ${bytesText(summary.stats.bytes)}` : ""}
+          {summary.stats?.bytes ? ` · ${bytesText(summary.stats.bytes)}` : ""}
           {result.stale ? " · out of date" : ""}
         </span>
         <div className="segments" role="tablist" aria-label="View">

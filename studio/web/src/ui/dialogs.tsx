@@ -5,7 +5,8 @@ import { paint } from "../draw/heat";
 import { bytesText, shapeText } from "../draw/number";
 import { type Picture, pageSvg, rasterise } from "../draw/picture";
 import { reaches } from "../model/wiring";
-import { type HistoryEntry, strict } from "../protocol/messages";
+import type { HistoryEntry } from "../protocol/messages";
+import { rangeOf } from "../state/derived";
 import { saveBlob } from "../state/files";
 import type { Result } from "../state/state";
 import { useActions, useStudio } from "./context";
@@ -118,7 +119,7 @@ function History() {
             <span className="grow">
               <b>{entry.label || "Saved"}</b>
               <span className="path">
-                {ago(entry.at)} · {entry.blocks} blocks · {bytesText(entry.bytes)}
+                {[ago(entry.at), entry.blocks === undefined ? "" : `${entry.blocks} blocks`, bytesText(entry.bytes)].filter(Boolean).join(" · ")}
               </span>
             </span>
             {entry.current ? (
@@ -310,7 +311,8 @@ function PagePicture() {
 /** The first result of every block as an image. */
 function picturesOf(results: ReadonlyMap<string, Result>): Map<string, Picture> {
   const pictures = new Map<string, Picture>();
-  for (const { summary, values } of results.values()) {
+  for (const result of results.values()) {
+    const { summary, values } = result;
     if (!values || pictures.has(summary.block)) continue;
     const canvas = document.createElement("canvas");
     paint(
@@ -318,7 +320,7 @@ function picturesOf(results: ReadonlyMap<string, Result>): Map<string, Picture> 
       values,
       summary.shape[0],
       summary.shape[1],
-      scaleFor(strict(summary.stats.min), strict(summary.stats.max)),
+      scaleFor(...rangeOf(result)),
     );
     pictures.set(summary.block, { url: canvas.toDataURL(), facts: `${shapeText(summary.dims)} ${summary.dtype_of}` });
   }

@@ -6,7 +6,8 @@ import { type PlaneName, strict, type WindowViewInfo } from "../protocol/message
 import { hit, type Stage, shownAxes } from "./geometry";
 import { type Ink, type Mark, type Plane, paintScene, type Scene, type Span } from "./paint";
 import { type Focus, planeAxes } from "./stepping";
-import type { Cell, COLUMNS, ColumnId, Planes } from "./WindowView";
+import type { COLUMNS, ColumnId } from "./columns";
+import type { Cell, Planes } from "./WindowView";
 
 type Props = {
   column: (typeof COLUMNS)[number];

@@ -1,29 +1,22 @@
 // The window view: point at an output cell and see the window it reads, its padding, the element it chose and that
 // element's equals; point at an input cell and see which windows send gradient to it, and how much. Forward, gradient
 // and second-order gradient stand side by side and always show the same window.
-import { useCallback, useEffect, useMemo, useRef, useState } from "react";
-import { shapeText } from "../draw/number";
+import { useCallback, useEffect, useRef, useState } from "react";
 import type { InputCell, OutputCell, PlaneName, PlanesHeader, WindowViewInfo } from "../protocol/messages";
 import { useActions, useStudio } from "../ui/context";
 import { Icon } from "../ui/Icon";
 import { isDark } from "../ui/TopBar";
 import { Column } from "./Column";
+import { COLUMNS, type ColumnId } from "./columns";
 import { type PlaneSize, stageFor } from "./geometry";
 import { DARK_INK, LIGHT_INK } from "./paint";
 import { Story } from "./Story";
-import { type Focus, focusAt, moved, planeAxes, sliderAxes } from "./stepping";
+import { startingRegion, ViewBar } from "./ViewBar";
+import { type Focus, focusAt, moved, planeAxes } from "./stepping";
 
 export type Cell = OutputCell | InputCell;
 
 const PLANES: PlaneName[] = ["input", "output", "grad", "grad_out", "second_in", "second_out"];
-
-export const COLUMNS = [
-  { id: "forward", above: "input", below: "output", flow: "down" },
-  { id: "gradient", above: "grad_out", below: "grad", flow: "up" },
-  { id: "second", above: "second_in", below: "second_out", flow: "down" },
-] as const;
-
-export type ColumnId = (typeof COLUMNS)[number]["id"];
 
 export function WindowView() {
   const block = useChosenBlock();
@@ -86,7 +79,8 @@ function View({ block, info }: { block: string; info: WindowViewInfo }) {
   const [at, setAt] = useState<number[]>(() => info.tensors.input.dims.map(() => 0));
   const [corner, setCorner] = useState<[number, number]>([0, 0]);
   const [shown, setShown] = useState<ReadonlySet<ColumnId>>(new Set(COLUMNS.map(({ id }) => id)));
-  const planes = usePlanes(block, info, at, corner);
+  const [region, setRegion] = useState(() => startingRegion(info));
+  const planes = usePlanes(block, info, at, corner, region);
   const windows = planes?.header.windows ?? [];
   const [focus, setFocus] = useState<Focus>(() =>
     focusAt(
@@ -118,7 +112,7 @@ function View({ block, info }: { block: string; info: WindowViewInfo }) {
     (side: Focus["side"], row: number, column: number) => setFocus(focusAt(info, side, row, column, at, windows)),
     [info, at, windows],
   );
-  useCornerFollows(info, focus, setCorner);
+  useCornerFollows(info, focus, region, setCorner);
 
   const keys = (event: React.KeyboardEvent) => {
     const step = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
@@ -152,6 +146,8 @@ function View({ block, info }: { block: string; info: WindowViewInfo }) {
           setShown={setShown}
           corner={corner}
           setCorner={setCorner}
+          region={region}
+          setRegion={setRegion}
         />
         <div
           ref={stage}
@@ -195,6 +191,7 @@ function usePlanes(
   info: WindowViewInfo,
   at: readonly number[],
   corner: readonly [number, number],
+  region: number,
 ): Planes | null {
   const studio = useActions();
   const [planes, setPlanes] = useState<Planes | null>(null);
@@ -204,8 +201,8 @@ function usePlanes(
     block,
     index: at,
     which: PLANES,
-    rows: row === null ? undefined : [corner[0], Math.min(dims[row] ?? 1, corner[0] + REGION)],
-    columns: [corner[1], Math.min(dims[column] ?? 1, corner[1] + REGION)],
+    rows: row === null ? undefined : [corner[0], Math.min(dims[row] ?? 1, corner[0] + region)],
+    columns: [corner[1], Math.min(dims[column] ?? 1, corner[1] + region)],
   });
   // biome-ignore lint/correctness/useExhaustiveDependencies: new information means new values
   useEffect(() => {
@@ -220,9 +217,6 @@ function usePlanes(
   }, [studio, question, info]);
   return planes;
 }
-
-/** As many rows and columns as one can tell apart; larger planes are shown part by part. */
-const REGION = 128;
 
 function split(header: PlanesHeader, payload: ArrayBuffer): Map<PlaneName, Float32Array> {
   return new Map(
@@ -313,6 +307,7 @@ function otherSide(info: WindowViewInfo, focus: Focus, cell: Cell | null): Focus
 function useCornerFollows(
   info: WindowViewInfo,
   focus: Focus,
+  region: number,
   setCorner: (change: (old: [number, number]) => [number, number]) => void,
 ): void {
   const [row, column] = planeAxes(info);
@@ -321,135 +316,19 @@ function useCornerFollows(
     const place = (axis: number | null) => {
       if (axis === null) return [0, 1];
       const size = dims[axis] ?? 1;
-      if (size <= REGION) return [0, size];
+      if (size <= region) return [0, size];
       const windows = info.axes.find((one) => one.axis === axis);
       const i = focus.index[axis] ?? 0;
       return [focus.side === "input" ? i : (windows?.start[i] ?? 0), size];
     };
     const follow = (old: number, [i = 0, size = 1]: number[]) => {
-      if (size <= REGION) return 0;
-      return i >= old && i < old + REGION - 8 ? old : Math.max(0, Math.min(size - REGION, i - REGION / 2));
+      if (size <= region) return 0;
+      const held = Math.min(old, size - region);
+      return i >= held && i < held + region ? held : Math.max(0, Math.min(size - region, i - region / 2));
     };
     setCorner((old) => {
       const next: [number, number] = [follow(old[0], place(row)), follow(old[1], place(column))];
       return next[0] === old[0] && next[1] === old[1] ? old : next;
     });
-  }, [info, focus, row, column, dims, setCorner]);
-}
-
-type ViewBarProps = {
-  block: string;
-  info: WindowViewInfo;
-  at: readonly number[];
-  go: (axis: number, value: number) => void;
-  shown: ReadonlySet<ColumnId>;
-  setShown: (shown: ReadonlySet<ColumnId>) => void;
-  corner: readonly [number, number];
-  setCorner: (corner: [number, number]) => void;
-};
-
-const NAMES: Record<ColumnId, string> = { forward: "Forward", gradient: "Gradient", second: "Second order" };
-
-function ViewBar({ block, info, at, go, shown, setShown, corner, setCorner }: ViewBarProps) {
-  const [row, column] = planeAxes(info);
-  const dims = info.tensors.input.dims;
-  const regions = [
-    { label: "rows from", axis: row, which: 0 },
-    { label: "columns from", axis: column, which: 1 },
-  ].flatMap(({ label, axis, which }) => {
-    const size = axis === null ? 1 : (dims[axis] ?? 1);
-    return size > REGION ? [{ label, which, size }] : [];
-  });
-  return (
-    <div className="result-bar">
-      <BlockChoice block={block} />
-      <span className="facts">
-        {info.operator} {shapeText(dims)} → {shapeText(info.tensors.output.dims)}
-      </span>
-      {info.kind === "max" && (
-        <span className="facts" title="The policies in force: who wins a tie, what a NaN does">
-          ties {info.policy.ties}, NaN {info.policy.nan}
-        </span>
-      )}
-      <fieldset className="segments" aria-label="Columns">
-        {COLUMNS.map(({ id }) => (
-          <button
-            key={id}
-            type="button"
-            aria-pressed={shown.has(id)}
-            data-testid={`column-${id}`}
-            onClick={() => setShown(toggled(shown, id))}
-          >
-            {NAMES[id]}
-          </button>
-        ))}
-      </fieldset>
-      <div className="sliders">
-        {sliderAxes(info).map(({ axis, name, size }) =>
-          size > 1 ? (
-            <label key={axis} className="slider">
-              {name}
-              <input
-                type="range"
-                min={0}
-                max={size - 1}
-                value={at[axis] ?? 0}
-                data-testid={`window-${name}`}
-                onChange={(event) => go(axis, event.target.valueAsNumber)}
-              />
-              <output>
-                {at[axis]} / {size - 1}
-              </output>
-            </label>
-          ) : null,
-        )}
-        {regions.map(({ label, which, size }) => (
-          <label key={label} className="slider">
-            {label}
-            <input
-              type="range"
-              min={0}
-              max={size - REGION}
-              value={corner[which] ?? 0}
-              onChange={(event) =>
-                setCorner(
-                  which === 0 ? [event.target.valueAsNumber, corner[1]] : [corner[0], event.target.valueAsNumber],
-                )
-              }
-            />
-            <output>{corner[which]}</output>
-          </label>
-        ))}
-      </div>
-    </div>
-  );
-}
-
-function toggled(shown: ReadonlySet<ColumnId>, id: ColumnId): ReadonlySet<ColumnId> {
-  const next = new Set(shown);
-  if (!next.delete(id)) next.add(id);
-  return next.size ? next : shown;
-}
-
-function BlockChoice({ block }: { block: string }) {
-  const studio = useActions();
-  const blocks = useStudio((state) => state.doc.block);
-  const palette = useStudio((state) => state.palette);
-  const pooling = useMemo(
-    () => Object.keys(blocks).filter((name) => palette.types.get(blocks[name]?.type ?? "")?.pooling),
-    [blocks, palette],
-  );
-  return (
-    <select
-      className="field"
-      aria-label="Pooling block"
-      value={block}
-      style={{ width: "auto" }}
-      onChange={(event) => studio.set({ windowBlock: event.target.value })}
-    >
-      {pooling.map((name) => (
-        <option key={name}>{name}</option>
-      ))}
-    </select>
-  );
+  }, [info, focus, region, row, column, dims, setCorner]);
 }

@@ -40,7 +40,7 @@ export function stageFor(
     1,
     Math.min(LARGEST, (room.width - 2 * MARGIN) / wide, (room.height - GAP - 2 * MARGIN) / Math.max(1, high)),
   );
-  const side = cell >= 6 ? Math.floor(cell) : cell;
+  const side = cell >= 2 ? Math.floor(cell) : cell;
   const width = wide * side + 2 * MARGIN;
   const left = MARGIN + (wide - input.columns - padding.left - padding.right) * side * 0.5;
   const top = MARGIN + padding.above * side;

@@ -178,7 +178,7 @@ function paintRulers(context: CanvasRenderingContext2D, scene: Scene): void {
   for (const side of ["input", "output"] as const) {
     const box = stage[side];
     const outer = side === "input" ? padded(stage) : box;
-    const every = Math.max(1, Math.ceil(18 / stage.cell));
+    const every = Math.max(1, Math.ceil(26 / stage.cell));
     context.textAlign = "center";
     context.textBaseline = "bottom";
     for (let c = 0; c < box.columns; c += every) {
