@@ -125,10 +125,18 @@ function order(columns: string[][], ties: Ties, size: SizeOf): void {
 }
 
 /** Sorts a column by the mean place of the pins that its blocks are wired to on one side. */
-function sortByNeighbours(column: string[], side: "left" | "right", ties: Ties, row: ReadonlyMap<string, number>, size: SizeOf): void {
+function sortByNeighbours(
+  column: string[],
+  side: "left" | "right",
+  ties: Ties,
+  row: ReadonlyMap<string, number>,
+  size: SizeOf,
+): void {
   const pull = new Map<string, number>();
   for (const name of column) {
-    const places = (ties.get(name)?.[side] ?? []).map(({ other, there }) => (row.get(other) ?? 0) + there / (size(other).height + 1));
+    const places = (ties.get(name)?.[side] ?? []).map(
+      ({ other, there }) => (row.get(other) ?? 0) + there / (size(other).height + 1),
+    );
     pull.set(name, places.length ? places.reduce((a, b) => a + b, 0) / places.length : (row.get(name) ?? 0));
   }
   column.sort((a, b) => (pull.get(a) ?? 0) - (pull.get(b) ?? 0));
@@ -138,7 +146,8 @@ function swapNeighbours(column: string[], ties: Ties, row: ReadonlyMap<string, n
   for (let i = 0; i + 1 < column.length; i++) {
     const [above, below] = [column[i], column[i + 1]];
     if (above === undefined || below === undefined) continue;
-    if (crossings(below, above, ties, row) < crossings(above, below, ties, row)) [column[i], column[i + 1]] = [below, above];
+    if (crossings(below, above, ties, row) < crossings(above, below, ties, row))
+      [column[i], column[i + 1]] = [below, above];
   }
 }
 
@@ -146,7 +155,8 @@ function swapNeighbours(column: string[], ties: Ties, row: ReadonlyMap<string, n
 function crossings(above: string, below: string, ties: Ties, row: ReadonlyMap<string, number>): number {
   let count = 0;
   for (const side of ["left", "right"] as const) {
-    const places = (name: string) => (ties.get(name)?.[side] ?? []).map(({ other, there }) => (row.get(other) ?? 0) * 1e4 + there);
+    const places = (name: string) =>
+      (ties.get(name)?.[side] ?? []).map(({ other, there }) => (row.get(other) ?? 0) * 1e4 + there);
     const others = places(below);
     for (const a of places(above)) for (const b of others) if (a > b) count++;
   }
@@ -155,7 +165,16 @@ function crossings(above: string, below: string, ties: Ties, row: ReadonlyMap<st
 
 /** Coordinates: columns side by side, every block as near as the order allows to the pins it is wired to. */
 function place(columns: readonly string[][], ties: Ties, size: SizeOf, real: ReadonlySet<string>): Map<string, Place> {
-  const y = new Map<string, number>(columns.flatMap((column) => [...settled(column, column.map(() => 0), size, real)]));
+  const y = new Map<string, number>(
+    columns.flatMap((column) => [
+      ...settled(
+        column,
+        column.map(() => 0),
+        size,
+        real,
+      ),
+    ]),
+  );
   for (const side of ["left", "right", "left", "right", "both"] as const) {
     for (const column of side === "right" ? [...columns].reverse() : columns) {
       const ideal = column.map((name) => wanted(name, side, ties, y));
@@ -180,7 +199,12 @@ function wanted(name: string, side: "left" | "right" | "both", ties: Ties, y: Re
 }
 
 /** The places nearest to the wanted ones that keep the order and the gaps: neighbours that collide move together. */
-function settled(column: readonly string[], ideal: readonly number[], size: SizeOf, real: ReadonlySet<string>): Map<string, number> {
+function settled(
+  column: readonly string[],
+  ideal: readonly number[],
+  size: SizeOf,
+  real: ReadonlySet<string>,
+): Map<string, number> {
   const groups: { sum: number; weight: number; names: string[] }[] = [];
   const offsets = new Map<string, number>();
   let offset = 0;
@@ -189,12 +213,24 @@ function settled(column: readonly string[], ideal: readonly number[], size: Size
     const weight = real.has(name) ? 1 : STIFFNESS;
     groups.push({ sum: ((ideal[i] ?? 0) - offset) * weight, weight, names: [name] });
     offset += size(name).height + ROW_GAP;
-    for (let last = groups.at(-1), before = groups.at(-2); last && before; last = groups.at(-1), before = groups.at(-2)) {
+    for (
+      let last = groups.at(-1), before = groups.at(-2);
+      last && before;
+      last = groups.at(-1), before = groups.at(-2)
+    ) {
       if (before.sum / before.weight <= last.sum / last.weight) break;
-      groups.splice(-2, 2, { sum: before.sum + last.sum, weight: before.weight + last.weight, names: [...before.names, ...last.names] });
+      groups.splice(-2, 2, {
+        sum: before.sum + last.sum,
+        weight: before.weight + last.weight,
+        names: [...before.names, ...last.names],
+      });
     }
   });
-  return new Map(groups.flatMap(({ sum, weight, names }) => names.map((name) => [name, sum / weight + (offsets.get(name) ?? 0)] as const)));
+  return new Map(
+    groups.flatMap(({ sum, weight, names }) =>
+      names.map((name) => [name, sum / weight + (offsets.get(name) ?? 0)] as const),
+    ),
+  );
 }
 
 function fromOrigin(places: Map<string, Place>): Map<string, Place> {

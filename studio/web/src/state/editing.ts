@@ -51,7 +51,9 @@ export class Editing {
 
   /** Blocks without a place of their own get the one they are seen at with the first edit. */
   private settling(wanted: readonly Change[]): Change[] {
-    const touched = new Set(wanted.flatMap(([kind, key, value]) => (kind === "position" || value === null ? [key] : [])));
+    const touched = new Set(
+      wanted.flatMap(([kind, key, value]) => (kind === "position" || value === null ? [key] : [])),
+    );
     return [...(this.canvas?.loose() ?? [])].flatMap(([name, at]): Change[] =>
       name in this.doc.block && !(name in this.doc.position) && !touched.has(name) ? [["position", name, at]] : [],
     );
@@ -140,8 +142,12 @@ export class Editing {
   private free({ x, y }: { x: number; y: number }): { x: number; y: number } {
     const taken = Object.entries(this.doc.position).map(([name, [left, top]]) => ({ left, top, ...this.sizeOf(name) }));
     const covers = (top: number) =>
-      taken.find((box) => x < box.left + box.width && x + WIDTH > box.left && top < box.top + box.height && top + HEIGHT > box.top);
-    for (let tries = taken.length, box = covers(y); box && tries > 0; tries--, box = covers(y)) y = box.top + box.height + 24;
+      taken.find(
+        (box) =>
+          x < box.left + box.width && x + WIDTH > box.left && top < box.top + box.height && top + HEIGHT > box.top,
+      );
+    for (let tries = taken.length, box = covers(y); box && tries > 0; tries--, box = covers(y))
+      y = box.top + box.height + 24;
     return { x, y };
   }
 
@@ -309,9 +315,16 @@ export class Editing {
     const left = Math.min(...others.map(([, [x]]) => x));
     const bottom = Math.max(...others.map(([name, [, y]]) => y + canvas.size(name).height));
     const size = (name: string) => ({ ...canvas.size(name), height: canvas.size(name).height + PICTURE });
-    const places = new Map([...arrange(this.doc, names, size, canvas.pinAt)].map(([name, { x, y }]) => [name, { x: x + left, y: y + bottom + 96 }]));
+    const places = new Map(
+      [...arrange(this.doc, names, size, canvas.pinAt)].map(([name, { x, y }]) => [
+        name,
+        { x: x + left, y: y + bottom + 96 },
+      ]),
+    );
     const changes = edits.move(this.doc, places);
-    this.studio.set({ history: { past: [...past.slice(0, -1), { ...last, changes: [...last.changes, ...changes] }], future } });
+    this.studio.set({
+      history: { past: [...past.slice(0, -1), { ...last, changes: [...last.changes, ...changes] }], future },
+    });
     this.studio.sync.submit(changes, "Lay out the gradients");
   }
 

@@ -6,7 +6,7 @@ import { brief, secondsText, shapeText } from "../draw/number";
 import { attributeText, isSet } from "../model/attributes";
 import { type AttributeType, type Block, type BlockType, family, type PinType } from "../model/page";
 import { refusal } from "../model/wiring";
-import { type BlockProgress, type Problem } from "../protocol/messages";
+import type { BlockProgress, Problem } from "../protocol/messages";
 import { elements, placeOf, problemsOf, rangeOf, wiredOf } from "../state/derived";
 import type { Result } from "../state/state";
 import { useActions, useStudio } from "./context";

@@ -121,26 +121,26 @@ function useEdges(): Edge[] {
   const wires = useStudio((state) => state.doc.wire);
   const selected = useStudio((state) => state.selection.wires);
   return useMemo(() => {
-      const labelled = new Set<string>();
-      return Object.entries(wires).map(([pin, output]) => {
-        const { id, source, target } = wireOf(output, pin);
-        // Several wires from one output to one block need one label.
-        const way = `${output} ${target.block}`;
-        const label = !labelled.has(way);
-        labelled.add(way);
-        return {
-          id,
-          data: { label },
-          type: "wire",
-          source: source.block,
-          sourceHandle: source.pin,
-          target: target.block,
-          targetHandle: target.pin,
-          selected: selected.has(id),
-          ariaLabel: `Wire from ${source.block}.${source.pin} to ${target.block}.${target.pin}`,
-        };
-      });
-    }, [wires, selected]);
+    const labelled = new Set<string>();
+    return Object.entries(wires).map(([pin, output]) => {
+      const { id, source, target } = wireOf(output, pin);
+      // Several wires from one output to one block need one label.
+      const way = `${output} ${target.block}`;
+      const label = !labelled.has(way);
+      labelled.add(way);
+      return {
+        id,
+        data: { label },
+        type: "wire",
+        source: source.block,
+        sourceHandle: source.pin,
+        target: target.block,
+        targetHandle: target.pin,
+        selected: selected.has(id),
+        ariaLabel: `Wire from ${source.block}.${source.pin} to ${target.block}.${target.pin}`,
+      };
+    });
+  }, [wires, selected]);
 }
 
 const ends = ({ source, sourceHandle, target, targetHandle }: Connection | Edge): [End, End] => [

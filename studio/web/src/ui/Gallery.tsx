@@ -72,7 +72,13 @@ export function Gallery() {
             ))}
           </ul>
           {gallery.pages.length > FEW && (
-            <button type="button" className="button small" aria-expanded={all} onClick={() => setAll(!all)} data-testid="all-pages">
+            <button
+              type="button"
+              className="button small"
+              aria-expanded={all}
+              onClick={() => setAll(!all)}
+              data-testid="all-pages"
+            >
               {all ? "Show fewer" : `Show all ${gallery.pages.length}`}
             </button>
           )}

@@ -119,7 +119,9 @@ function History() {
             <span className="grow">
               <b>{entry.label || "Saved"}</b>
               <span className="path">
-                {[ago(entry.at), entry.blocks === undefined ? "" : `${entry.blocks} blocks`, bytesText(entry.bytes)].filter(Boolean).join(" · ")}
+                {[ago(entry.at), entry.blocks === undefined ? "" : `${entry.blocks} blocks`, bytesText(entry.bytes)]
+                  .filter(Boolean)
+                  .join(" · ")}
               </span>
             </span>
             {entry.current ? (
@@ -315,13 +317,7 @@ function picturesOf(results: ReadonlyMap<string, Result>): Map<string, Picture> 
     const { summary, values } = result;
     if (!values || pictures.has(summary.block)) continue;
     const canvas = document.createElement("canvas");
-    paint(
-      canvas,
-      values,
-      summary.shape[0],
-      summary.shape[1],
-      scaleFor(...rangeOf(result)),
-    );
+    paint(canvas, values, summary.shape[0], summary.shape[1], scaleFor(...rangeOf(result)));
     pictures.set(summary.block, { url: canvas.toDataURL(), facts: `${shapeText(summary.dims)} ${summary.dtype_of}` });
   }
   return pictures;

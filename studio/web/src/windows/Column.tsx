@@ -3,10 +3,10 @@ import { useLayoutEffect, useMemo, useRef } from "react";
 import { scaleFor } from "../draw/colour";
 import { shapeText } from "../draw/number";
 import { type PlaneName, strict, type WindowViewInfo } from "../protocol/messages";
+import type { COLUMNS, ColumnId } from "./columns";
 import { hit, type Stage, shownAxes } from "./geometry";
 import { type Ink, type Mark, type Plane, paintScene, type Scene, type Span } from "./paint";
 import { type Focus, planeAxes } from "./stepping";
-import type { COLUMNS, ColumnId } from "./columns";
 import type { Cell, Planes } from "./WindowView";
 
 type Props = {

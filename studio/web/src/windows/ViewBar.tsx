@@ -4,8 +4,8 @@ import { shapeText } from "../draw/number";
 import type { WindowViewInfo } from "../protocol/messages";
 import { useActions, useStudio } from "../ui/context";
 import { Icon } from "../ui/Icon";
-import { planeAxes, sliderAxes } from "./stepping";
 import { COLUMNS, type ColumnId } from "./columns";
+import { planeAxes, sliderAxes } from "./stepping";
 
 type ViewBarProps = {
   block: string;
@@ -112,7 +112,15 @@ export function ViewBar({ block, info, at, go, shown, setShown, corner, setCorne
 }
 
 /** Fewer and larger cells, or more and smaller ones. */
-function Zoom({ region, setRegion, longest }: { region: number; setRegion: (region: number) => void; longest: number }) {
+function Zoom({
+  region,
+  setRegion,
+  longest,
+}: {
+  region: number;
+  setRegion: (region: number) => void;
+  longest: number;
+}) {
   const nearer = REGIONS.filter((size) => size < Math.min(region, longest)).at(-1);
   const farther = region < longest ? REGIONS.find((size) => size > region) : undefined;
   const button = (label: string, icon: "plus" | "minus", size: number | undefined) => (

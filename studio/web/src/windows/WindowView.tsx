@@ -11,8 +11,8 @@ import { COLUMNS, type ColumnId } from "./columns";
 import { type PlaneSize, stageFor } from "./geometry";
 import { DARK_INK, LIGHT_INK } from "./paint";
 import { Story } from "./Story";
-import { startingRegion, ViewBar } from "./ViewBar";
 import { type Focus, focusAt, moved, planeAxes } from "./stepping";
+import { startingRegion, ViewBar } from "./ViewBar";
 
 export type Cell = OutputCell | InputCell;
 
