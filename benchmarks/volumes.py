@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +21,9 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
+import psutil
 import zarr
+from distributed import Client
 from rich.console import Console
 from rich.table import Table
 from skimage.measure import block_reduce
@@ -159,6 +163,47 @@ def graphs() -> dict[str, Any]:
     return {"title": "graphs", "figures": figures}
 
 
+def scheduling(folder: Path, tasks: int = 4096) -> dict[str, Any]:
+    """Processor time per task of a real cluster: scheduler, client and two workers, with next to nothing to compute."""
+    n = round(tasks ** (1 / 3)) * 16
+    zarr.create_array(folder / "s.zarr", shape=(n, n, n), chunks=(16,) * 3, dtype="uint8", overwrite=True)
+    file = folder / "scheduler.json"
+
+    def started(*arguments: object) -> psutil.Popen:
+        return psutil.Popen([sys.executable, "-m", "dask", *map(str, arguments)], stderr=subprocess.DEVNULL)
+
+    processes = {
+        "scheduler": started(
+            "scheduler", "--port", 0, "--host", "127.0.0.1", "--no-dashboard", "--scheduler-file", file
+        )
+    }
+    for i in (1, 2):
+        one = ("--nworkers", 1, "--nthreads", 1, "--no-nanny", "--no-dashboard", "--local-directory", folder)
+        processes[f"worker {i}"] = started("worker", "--scheduler-file", file, "--host", "127.0.0.1", *one)
+    try:
+        with Client(scheduler_file=str(file), timeout=120, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=120)
+            address = client.scheduler.address
+        watched = {**processes, "client": psutil.Process()}
+        before = {name: sum(process.cpu_times()[:2]) for name, process in watched.items()}
+        begun = time.perf_counter()
+        volumes.pool(folder / "s.zarr", folder / "t.zarr", "max", 2, chunks=8, cluster=address, memory=3 * 5000)
+        spent = time.perf_counter() - begun
+        figures = {
+            name: {"seconds": (sum(process.cpu_times()[:2]) - before[name]) / tasks}
+            for name, process in watched.items()
+        }
+    finally:
+        for process in processes.values():
+            process.kill()
+            process.wait()
+    table = Table("", "per task", title=f"A cluster with {tasks} tasks, {spent:.1f} s", title_justify="left")
+    for name, found in figures.items():
+        table.add_row(name, f"{found['seconds'] * 1e3:.2f} ms")
+    Console().print(table)
+    return {"title": "scheduling", "figures": figures, "tasks": tasks, "seconds": spent}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="keep the figures in this file")
@@ -168,6 +213,8 @@ def main() -> None:
     n = options.size
     rng = np.random.default_rng(1)
     found = [graphs()]
+    with TemporaryDirectory() as folder:
+        found.append(scheduling(Path(folder)))
     for dtype in options.dtype:
         x = rng.integers(0, 255, (n, n, n), dtype=np.uint8).astype(dtype)
         for op in ("max", "avg"):

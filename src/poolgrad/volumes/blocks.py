@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -86,10 +86,10 @@ class Work:
         prefix = f"{self.target.path}/" if self.target.path else ""
         return f"{prefix}{MARKERS}/{'x'.join(map(str, self.shape))}/{'.'.join(map(str, block))}"
 
-    def unfinished(self) -> list[Block]:
-        """The blocks that an earlier run has left."""
+    def finished(self) -> Callable[[Block], bool]:
+        """What tells whether an earlier run has finished a block."""
         there = arrays.all_keys(self.target)
-        return [b for b in self.blocks() if self.marker(b) not in there and not there.issuperset(self.keys(b))]
+        return lambda block: self.marker(block) in there or there.issuperset(self.keys(block))
 
 
 def compute_block(work: Work, block: Block) -> Done:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,18 +52,29 @@ class Engine:
         self.workers = workers
         self.task_memory = task_memory
 
-    def run(self, work: Work, blocks: Iterable[Block], retries: int = 3, watch: Watcher | None = None) -> int:
-        """Computes the blocks; how many pieces of the target were written."""
-        pending = deque(blocks)
-        total, finished, read, written = len(work), len(work) - len(pending), 0, 0
+    def run(
+        self, work: Work, known: Callable[[Block], bool] | None, retries: int = 3, watch: Watcher | None = None
+    ) -> int:
+        """Computes all blocks but those that are `known` to be finished; how many pieces of the target were written."""
+        fresh, again = work.blocks(), deque[Block]()  # one after the other: millions of blocks take no memory
+        finished, read, written = 0, 0, 0
         failures: Counter[Block] = Counter()
         lost: dict[Block, BaseException] = {}
         running: dict[Future[Done], Block] = {}
+        block: Block | None
         try:
-            while running or (pending and len(lost) < MOST_FAILURES):
-                while pending and len(running) < 2 * self.workers() and len(lost) < MOST_FAILURES:
-                    block = pending.popleft()
-                    running[self._executor.submit(compute_block, work, block)] = block
+            while True:
+                while len(running) < 2 * self.workers() and len(lost) < MOST_FAILURES:
+                    block = next(fresh, None)
+                    if block is None and not again:
+                        break
+                    block = again.popleft() if block is None else block
+                    if known is not None and not failures[block] and known(block):
+                        finished += 1
+                    else:
+                        running[self._executor.submit(compute_block, work, block)] = block
+                if not running:
+                    break
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
                     block = running.pop(future)
                     error = future.exception()
@@ -72,16 +83,16 @@ class Engine:
                         finished, read, written = finished + 1, read + done.read, written + done.written
                     elif failures[block] < retries:
                         failures[block] += 1
-                        pending.append(block)
+                        again.append(block)
                     else:
                         lost[block] = error
                     if watch is not None:
-                        watch(Progress(finished, total, read))
+                        watch(Progress(finished, len(work), read))
         finally:
             for future in running:
                 future.cancel()
         if lost:
-            raise _unfinished(work, lost, len(pending), retries)
+            raise _unfinished(work, lost, len(work) - finished - len(lost), retries)
         return written
 
 

@@ -82,9 +82,9 @@ def pool(
         shape = tuple(n if w is None else w.count for n, w in zip(array.shape, geometry, strict=True))
         recipe = _recipe(array, op, geometry, nan)
         layout = {"chunks": chunks, "shards": shards, "compression": compression, "zarr_format": zarr_format}
-        result = _target(array, target, None, shape, recipe, layout, resume, overwrite)
+        result, fresh = _target(array, target, None, shape, recipe, layout, resume, overwrite)
         with _engine(cluster, threads, memory) as on:
-            _run(on, array, result, geometry, recipe, retries, watch)
+            _run(on, array, result, fresh, geometry, recipe, retries, watch)
         return result
     except Exception as error:
         raise named("pool", error) from None
@@ -147,8 +147,8 @@ def pyramid(
 
 
 def _run(
-    on: Engine, source: ZarrArray, target: ZarrArray, geometry: tuple[Windows | None, ...], recipe: dict[str, Any],
-    retries: int, watch: Watcher | None,
+    on: Engine, source: ZarrArray, target: ZarrArray, fresh: bool, geometry: tuple[Windows | None, ...],
+    recipe: dict[str, Any], retries: int, watch: Watcher | None,
 ) -> None:  # fmt: skip
     """Computes what is missing of the target, and says so in its attributes."""
     if target.attrs["poolgrad"].get("complete"):
@@ -156,7 +156,7 @@ def _run(
     shape = block_shape(source, target.shape, arrays.unit(target), geometry, on.task_memory, 4 * on.workers())
     work = Work(source, target, geometry, _job(source, geometry, recipe), shape)
     if target.size:
-        on.run(work, work.unfinished(), retries, watch)
+        on.run(work, None if fresh else work.finished(), retries, watch)
     arrays.remove_all(target, MARKERS)
     target.attrs["poolgrad"] = {**recipe, "complete": True}
 
@@ -220,8 +220,8 @@ def _recipe(source: ZarrArray, op: str, geometry: tuple[Windows | None, ...], na
 def _target(
     source: ZarrArray, store: Any, name: str | None, shape: tuple[int, ...], recipe: dict[str, Any],
     layout: dict[str, Any], resume: bool, overwrite: bool,
-) -> ZarrArray:  # fmt: skip
-    """The array to write to: a new one, or the one that an interrupted run has left."""
+) -> tuple[ZarrArray, bool]:  # fmt: skip
+    """The array to write to, and whether it is new: if not, an interrupted run has left it."""
     there = None if overwrite else _existing(store, name)
     if there is not None:
         known = dict(there.attrs).get("poolgrad") if isinstance(there, zarr.Array) else None
@@ -231,16 +231,17 @@ def _target(
         if known is None or {**known, "complete": None} != {**recipe, "complete": None}:
             problem = f"was not begun by this call ({known or 'it has no record of one'}), so it cannot be resumed"
             raise InvalidArgument(f"target {_called(store, name)} {problem}", argument="resume", given=known)
-        return there
+        return there, False
     if _location(source) == _location_of(store, name):
         raise InvalidArgument("target is the source", argument="target", given=str(store))
     rank = len(shape)
     sizes = {key: layout[key] and _per_axis(key, layout[key], rank, 1) for key in ("chunks", "shards")}
-    return arrays.made_like(
+    made = arrays.made_like(
         source, store, name, shape, **sizes, compression=layout["compression"], zarr_format=layout["zarr_format"],
         attributes={"poolgrad": {**recipe, "complete": False}}, overwrite=overwrite,
         dimension_names=layout.get("names"),
     )  # fmt: skip
+    return made, True
 
 
 def _existing(store: Any, name: str | None) -> Any:
@@ -323,8 +324,9 @@ def _copy_first_level(
 ) -> None:  # fmt: skip
     geometry: tuple[Windows | None, ...] = (None,) * array.ndim
     recipe = _recipe(array, "max", geometry, None)
-    target = _target(array, group.store_path.store, _inside(group, "0"), array.shape, recipe, layout, resume, overwrite)
-    _run(on, array, target, geometry, recipe, retries, watch)
+    place = _inside(group, "0")
+    target, fresh = _target(array, group.store_path.store, place, array.shape, recipe, layout, resume, overwrite)
+    _run(on, array, target, fresh, geometry, recipe, retries, watch)
 
 
 def _add_levels(
@@ -345,8 +347,8 @@ def _add_levels(
         shape = tuple(n if w is None else w.count for n, w in zip(current.shape, geometry, strict=True))
         recipe = _recipe(current, op, geometry, nan)
         place = _inside(group, level.path)
-        target = _target(current, group.store_path.store, place, shape, recipe, layout, resume, overwrite)
-        _run(on, current, target, geometry, recipe, retries, watch and watch(level.path))
+        target, fresh = _target(current, group.store_path.store, place, shape, recipe, layout, resume, overwrite)
+        _run(on, current, target, fresh, geometry, recipe, retries, watch and watch(level.path))
         made.append(level)
         current = target
     return made
