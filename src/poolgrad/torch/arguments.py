@@ -14,6 +14,7 @@ import torch
 
 from ..backends.torch import geometry
 from ..backends.torch.geometry import Encoded
+from ..cache import exact, keep, plain
 from ..errors import InvalidArgument, InvalidType
 from ..policy import resolve
 
@@ -38,11 +39,11 @@ def rule_of(ties: str | None, nan: str | None) -> tuple[str, str]:
     return chosen.ties, chosen.nan
 
 
-def expect_input(name: str, x: torch.Tensor, axes: int) -> None:
+def expect_input(name: str, shape: Sequence[int], axes: int) -> None:
     """Refuses what is not a batch of images, or one image, with `axes` spatial axes and something in it."""
-    if x.dim() not in (axes + 1, axes + 2) or any(n == 0 for n in x.shape[-axes - 1 :]):
+    if len(shape) not in (axes + 1, axes + 2) or any(n == 0 for n in shape[-axes - 1 :]):
         expected = f"expected {axes + 1} or {axes + 2} dimensions (with a batch), none empty but the batch"
-        refuse(name, "input", f"a tensor of shape {tuple(x.shape)}", expected)
+        refuse(name, "input", f"a tensor of shape {tuple(shape)}", expected)
 
 
 def per_axis(name: str, argument: str, value: Size, axes: int, at_least: int) -> list[int]:
@@ -73,13 +74,41 @@ def regular(
 ) -> Encoded:
     """The geometry of windows of one size at one distance.
 
-    divide  what averages divide by: "real" elements, "padded" ones too, or the number `divisor`
+    divide  what averages divide by: "real" elements, "padded" ones too, or the "constant" `divisor`
     """
-    expect_input(name, x, axes)
+    given = (kernel_size, stride, padding, dilation, ceil_mode, divide, divisor)
+    if torch.compiler.is_compiling():
+        return _regular(name, x.shape, axes, *given)
+    arguments = (name, tuple(x.shape), axes, *given)
+    key = exact(arguments) if plain(arguments) else None
+    found = _geometries.get(key)
+    if found is None:
+        found = _regular(name, x.shape, axes, *given)
+        if key is not None:
+            keep(_geometries, key, found)
+    return found
+
+
+_geometries: dict[bytes | None, Encoded] = {}
+
+
+def _regular(
+    name: str,
+    shape: Sequence[int],
+    axes: int,
+    kernel_size: Size,
+    stride: Size | None,
+    padding: PaddingLike,
+    dilation: Size,
+    ceil_mode: bool,
+    divide: str,
+    divisor: int,
+) -> Encoded:
+    expect_input(name, shape, axes)
     window = per_axis(name, "kernel_size", kernel_size, axes, 1)
     strides = window if stride is None or stride in ([], ()) else per_axis(name, "stride", stride, axes, 1)
     dilations = per_axis(name, "dilation", dilation, axes, 1)
-    sizes = list(x.shape[-axes:])
+    sizes = list(shape[-axes:])
     pads = _paddings(name, padding, sizes, window, strides, dilations)
     encoded = []
     for i, (n, k, s, d, (before, after)) in enumerate(zip(sizes, window, strides, dilations, pads, strict=True)):
@@ -90,7 +119,7 @@ def regular(
         elif divide == "constant":
             divided = geometry.constant(divisor if i == 0 else 1)
         encoded.append(geometry.regular_axis(n, count, k, s, before, d, divided))
-    return geometry.joined(0, x.dim() - axes, encoded)
+    return geometry.joined(0, len(shape) - axes, encoded)
 
 
 def _count(name: str, n: int, k: int, s: int, d: int, before: int, after: int, ceil_mode: bool) -> int:
@@ -148,7 +177,7 @@ def _pairs(name: str, padding: Sequence[object], window: list[int], dilations: l
 
 def adaptive(name: str, x: torch.Tensor, axes: int, output_size: int | Sequence[int | None] | None) -> Encoded:
     """The geometry of windows that cover each axis evenly. None keeps an axis as long as it is."""
-    expect_input(name, x, axes)
+    expect_input(name, x.shape, axes)
     wanted: list[Any] = list(output_size) if isinstance(output_size, (list, tuple)) else [output_size]
     if len(wanted) not in (1, axes):
         refuse(name, "output_size", output_size, f"expected one integer or {axes}, one per spatial axis")

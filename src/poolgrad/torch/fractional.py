@@ -80,7 +80,7 @@ def drawn(
     pseudo_random: bool,
 ) -> Planes | Encoded:
     """The windows over x: a geometry if there is a seed."""
-    expect_input(name, x, axes)
+    expect_input(name, x.shape, axes)
     sizes = list(x.shape[-axes:])
     counts = _counts(name, sizes, output_size, output_ratio)
     if seed is None:

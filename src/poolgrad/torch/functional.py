@@ -229,7 +229,7 @@ def _max_unpool(
     Where an index occurs more than once, the last entry stands, on every device.
     """
     name = f"max_unpool{axes}d"
-    arguments.expect_input(name, input, axes)
+    arguments.expect_input(name, input.shape, axes)
     if indices.shape != input.shape:
         refuse(
             name, "indices", f"of shape {tuple(indices.shape)}", f"expected the shape of input, {tuple(input.shape)}"
