@@ -29,19 +29,26 @@ FLAGS = [
     "--font-render-hinting=none",
 ]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+APT = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
 WEB = Path(__file__).resolve().parents[1] / "web"
 AXE = WEB / "node_modules" / "axe-core" / "axe.min.js"
 
 
 def find_browser() -> str | None:
     """Chromium, installed with apt where it is missing and that is possible."""
-    found = next((path for name in NAMES if (path := shutil.which(name))), None)
-    if found or os.environ.get("POOLGRAD_NO_BROWSER"):
+    found = _installed()
+    if found or os.environ.get("POOLGRAD_NO_BROWSER") or not shutil.which("apt-get"):
         return found
-    if shutil.which("apt-get") and os.geteuid() == 0:
-        quiet = {"check": False, "capture_output": True, "env": os.environ | {"DEBIAN_FRONTEND": "noninteractive"}}
-        subprocess.run(["apt-get", "update", "-q"], **quiet)  # type: ignore[call-overload]
-        subprocess.run(["apt-get", "install", "-y", "-q", "--no-install-recommends", "chromium"], **quiet)  # type: ignore[call-overload]
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    for command in ("update -q", "install -y -q --no-install-recommends chromium"):
+        try:
+            subprocess.run([*root, "apt-get", *command.split()], check=False, capture_output=True, env=APT, timeout=600)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+    return _installed()
+
+
+def _installed() -> str | None:
     return next((path for name in NAMES if (path := shutil.which(name))), None)
 
 
@@ -100,6 +107,17 @@ class Screen:
     def open_page(self, name: str) -> None:
         self.page.goto(f"{self.server.link}#/page/{name}")
         expect(self.at("canvas")).to_be_visible()
+
+    def open_example(self, name: str) -> None:
+        """One click on a card of the gallery: the page opens and runs."""
+        self.open_gallery()
+        self.at(f"example-{name}.page.json").click()
+        expect(self.at("canvas")).to_be_visible()
+        expect(self.at("run-status")).to_contain_text("Done", timeout=5000 * patience())
+
+    def block_name(self) -> Locator:
+        """The field with the name of the selected block."""
+        return self.at("inspector").get_by_role("textbox", name="Name", exact=True)
 
     def new_page(self) -> None:
         self.open_gallery()

@@ -34,28 +34,35 @@ def as_rows(array):
     ]
 
 
-PLACES = {"x": (420, 200), "y": (420, 420), "g": (420, 640), "grad": (760, 300), "session": (1000, 600)}
-
-
 def test_build_run_undo_and_redo_by_mouse(screen):
     """The gradient page of MaxPool3D from nothing: blocks from the palette, wires with the mouse, texts in the
     inspector; run it, read the values; undo everything, redo everything, and it is the same page."""
     screen.new_page()
-    steps = [("Const", "Const", "x"), ("Const", "Const", "y"), ("Const", "Const", "g"),
-             ("MaxPool3DGrad", "MaxPool3DGrad", "grad"), ("ClientSession", "ClientSession", "session")]  # fmt: skip
-    for type_name, made, name in steps:
-        screen.at(f"palette-{type_name}").click()
-        block = screen.block(made)
-        expect(block).to_be_visible()
-        head = block.locator(".block-head")
-        screen.drag(screen.middle(head), PLACES[name])
-        head.click()
-        screen.at("block-name").fill(name)
-        screen.at("block-name").press("Enter")
+    for made, name in (
+        ("Const", "x"),
+        ("Const", "y"),
+        ("Const", "g"),
+        ("MaxPool3DGrad", "grad"),
+        ("ClientSession", "session"),
+    ):
+        screen.at(f"palette-{made}").click()
+        expect(screen.block(made)).to_be_visible()
+        screen.at("zoom-fit").click()
+        screen.page.wait_for_timeout(300)
+        screen.block(made).locator(".block-head").click()
+        screen.block_name().fill(name)
+        screen.block_name().press("Enter")
         expect(screen.block(name)).to_be_visible()
+    at = screen.middle(screen.block("session").locator(".block-head"))
+    screen.drag(at, (at[0] - 40, at[1] + 60))
+    moved = screen.middle(screen.block("session").locator(".block-head"))
+    assert moved == pytest.approx((at[0] - 40, at[1] + 60), abs=25), "blocks snap to a grid"
     for name, value in (("x", VOLUME), ("y", "[[[[[9]]]]]"), ("g", "[[[[[8]]]]]")):
         screen.set(name, value=value)
     screen.set("grad", **CUBE)
+    screen.at("layout").click()
+    screen.at("zoom-fit").click()
+    screen.page.wait_for_timeout(400)
     for source, target in (
         ("x.output", "grad.orig_input"),
         ("y.output", "grad.orig_output"),
@@ -120,10 +127,10 @@ def test_build_run_undo_and_redo_by_keyboard(screen):
             screen.press("Tab", "Escape")
         screen.page.evaluate("document.activeElement.blur()")
     for _ in range(10):
-        if screen.at("block-name").count() and screen.at("block-name").input_value() == "MaxPool3DGrad":
+        if screen.block_name().input_value() == "MaxPool3DGrad":
             break
         screen.press("p")
-    expect(screen.at("block-name")).to_have_value("MaxPool3DGrad")
+    expect(screen.block_name()).to_have_value("MaxPool3DGrad")
     for source in ("Const.output", "Const_1.output", "Const_2.output"):
         screen.press("i")
         expect(screen.at("finder-input")).to_be_focused()
@@ -156,8 +163,7 @@ def test_the_gallery_opens_and_runs_an_example_with_one_click(screen, images):
     for name in ("maxpoolgradgrad", "maxpool3dgrad", "avgpool3dgrad", "fractionalmaxpoolgrad"):
         expect(screen.at(f"example-{name}.page.json")).to_be_visible()
     screen.shoot(images / "gallery.png")
-    screen.at("example-maxpool3dgrad.page.json").click()
-    screen.run()
+    screen.open_example("maxpool3dgrad")
     expect(screen.block("maxpool3dgrad")).to_have_attribute("data-state", re.compile("done|cached"))
     screen.at("zoom-fit").click()
     screen.shoot(images / "page.png")
@@ -168,9 +174,7 @@ def test_the_gallery_opens_and_runs_an_example_with_one_click(screen, images):
 @pytest.mark.parametrize("example", ["avgpool3dgrad", "fractional_picture", "fractionalmaxpoolgrad", "maxpoolgradgrad",
                                      "policies", "second_order_check", "three_orders"])  # fmt: skip
 def test_every_example_opens_and_runs(screen, example):
-    screen.open_gallery()
-    screen.at(f"example-{example}.page.json").click()
-    screen.run()
+    screen.open_example(example)
     expect(screen.page.locator("[data-state=failed]")).to_have_count(0)
     assert screen.at("dock-problems").inner_text().split()[-1] == "0"
 
@@ -223,9 +227,7 @@ def test_a_wire_that_does_not_fit_is_refused_with_the_reason(screen, write_page)
 def test_the_window_view_on_a_fractional_page(screen, images):
     """Point at an output cell: its window, the chosen element. Step with the arrow keys. Point at an input cell: who
     sends gradient to it."""
-    screen.open_gallery()
-    screen.at("example-fractional_picture.page.json").click()
-    screen.run()
+    screen.open_example("fractional_picture")
     name = next(
         b for b in sorted(screen.block_names()) if screen.block(b).get_attribute("data-type") == "FractionalMaxPool"
     )
@@ -249,9 +251,7 @@ def test_the_window_view_on_a_fractional_page(screen, images):
 
 
 def test_the_window_view_in_three_dimensions_shows_ties_and_gradient(screen, images):
-    screen.open_gallery()
-    screen.at("example-maxpool3dgrad.page.json").click()
-    screen.run()
+    screen.open_example("maxpool3dgrad")
     screen.block("maxpool3dgrad").locator(".block-head").click()
     screen.press("v")
     stage = screen.at("window-stage")
@@ -476,8 +476,7 @@ def test_the_accessibility_check_is_clean(new_screen, scheme, images):
     screen = new_screen(color_scheme=scheme)
     screen.open_gallery()
     assert screen.axe() == []
-    screen.at("example-policies.page.json").click()
-    screen.run()
+    screen.open_example("policies")
     assert screen.axe() == []
     name = next(b for b in sorted(screen.block_names()) if "Pool" in str(screen.block(b).get_attribute("data-type")))
     screen.block(name).locator(".block-head").click()

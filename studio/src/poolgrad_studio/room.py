@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
@@ -26,6 +27,8 @@ from .workers import Worker
 
 if TYPE_CHECKING:
     from .studio import Studio
+
+log = logging.getLogger("poolgrad.studio")
 
 SAVE_SECONDS: Final = 0.4
 DISK_SECONDS: Final = 1.0
@@ -499,6 +502,7 @@ class Room:
                 return
             running.cancel()
         self._tasks[name] = asyncio.create_task(work())
+        self._tasks[name].add_done_callback(_report)
 
     def _cancel(self, name: str) -> None:
         task = self._tasks.pop(name, None)
@@ -513,3 +517,9 @@ def _moved(page: Page, changes: list[Change]) -> Page:
             raise PageError(f"the position of {name} must be two numbers")
         made.move(name, *place)
     return made
+
+
+def _report(task: asyncio.Task[None]) -> None:
+    """Says so if work in the background failed: nobody waits for it."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("work in the background failed", exc_info=task.exception())
