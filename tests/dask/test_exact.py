@@ -86,6 +86,17 @@ def random_pool(rng, longest=20):
 @given(seed=SEEDS, dtype=st.sampled_from(generate.DTYPES))
 def test_every_map(seed, dtype):
     """Over windows of any kind: longer than chunks, dilated, with gaps, with padding on every side."""
+    check_every_map(seed, dtype)
+
+
+@pytest.mark.full
+@settings(max_examples=3000)
+@given(seed=SEEDS, dtype=st.sampled_from(generate.DTYPES))
+def test_every_map_at_length(seed, dtype):
+    check_every_map(seed, dtype)
+
+
+def check_every_map(seed, dtype):
     rng = np.random.default_rng(seed)
     pool = random_pool(rng)
     if pool is None:
