@@ -1,4 +1,5 @@
 // The studio in a browser tab.
+import "./tab.css";
 import { createRoot } from "react-dom/client";
 import { SocketTransport } from "./protocol/transport";
 import type { Theme } from "./state/state";

@@ -7,6 +7,7 @@ export class Runs {
   /** Results come in bursts; they are shown once a frame. */
   private arrived = new Map<string, Result>();
   private scheduled = false;
+  private fitWhenDone = false;
 
   constructor(private readonly studio: Studio) {}
 
@@ -14,6 +15,12 @@ export class Runs {
     const { engine } = this.studio.state;
     this.studio.set({ progress: {} });
     await this.studio.ask("run", { ...(fetch ? { fetch } : {}), ...(engine ? { engine } : {}) });
+  }
+
+  /** Runs a page that was just opened; with the pictures its blocks grow, so it is fitted once more. */
+  async runAndFit(): Promise<void> {
+    this.fitWhenDone = true;
+    await this.run();
   }
 
   async stop(): Promise<void> {
@@ -45,6 +52,7 @@ export class Runs {
     switch (message.type) {
       case "run":
         this.studio.set({ run: message as unknown as RunState });
+        if (message.state !== "running") this.ended();
         break;
       case "progress":
         this.progress(message.blocks as Record<string, BlockProgress>);
@@ -63,6 +71,11 @@ export class Runs {
         this.studio.notify("bad", String(message.message));
         break;
     }
+  }
+
+  private ended(): void {
+    if (this.fitWhenDone) globalThis.setTimeout(() => this.studio.edit.canvas?.fit(), 150);
+    this.fitWhenDone = false;
   }
 
   private progress(blocks: Record<string, BlockProgress>): void {

@@ -20,6 +20,8 @@ export class Studio {
   readonly edit: Editing;
   readonly runs: Runs;
   readonly files: Files;
+  /** The element it is drawn in: there may be several editors in one notebook. */
+  root: ParentNode | null = null;
   /** A page that runs as soon as it is open. */
   runWhenOpen: string | null = null;
   private noticeId = 1;
@@ -97,7 +99,7 @@ export class Studio {
     if (opened.doc) this.sync.start(opened.doc, version, token, this.sync.token !== "" && this.sync.unsaved > 0);
     else this.sync.resume(opened.since ?? [], version);
     this.runs.known(opened.results, opened.stale ?? []);
-    if (this.runWhenOpen === opened.page) void this.runs.run();
+    if (this.runWhenOpen === opened.page) void this.runs.runAndFit();
     this.runWhenOpen = null;
   }
 

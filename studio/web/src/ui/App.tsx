@@ -24,6 +24,10 @@ function Frame() {
   const embedded = useStudio((state) => state.embedded);
   const root = useRef<HTMLDivElement>(null);
   useTheme(theme);
+  const studio = useActions();
+  useEffect(() => {
+    studio.root = root.current;
+  }, [studio]);
   return (
     <div ref={root} className={`studio ${isDark(theme) ? "dark" : ""}`} tabIndex={embedded ? -1 : undefined}>
       {connection === "expired" ? (

@@ -459,7 +459,7 @@ function useCanvasFor(edit: Studio["edit"], loose: ReadonlyMap<string, Position>
       },
       pinAt: (name, pin, side) => pinHeight(typeOf(name), pin, side),
       centre: () => {
-        const pane = document.querySelector(".react-flow__pane")?.getBoundingClientRect();
+        const pane = studio.root?.querySelector(".react-flow__pane")?.getBoundingClientRect();
         const at = pane ? { x: pane.x + pane.width / 2 - 108, y: pane.y + pane.height / 2 - 60 } : { x: 400, y: 300 };
         return flow.screenToFlowPosition(at);
       },

@@ -1,5 +1,5 @@
 // What is selected, with everything that can be changed about it; the page itself when nothing is.
-import { useEffect, useState } from "react";
+import { useEffect, useId, useState } from "react";
 import { shapeText } from "../draw/number";
 import { attrsText, parseAttrs } from "../model/attributes";
 import { type Block, type BlockType, endText, nameFault, type PinType, parseEnd, wireOf } from "../model/page";
@@ -194,6 +194,7 @@ function PinField({ name, block, type, pin }: { name: string; block: Block; type
   const doc = useStudio((state) => state.doc);
   const palette = useStudio((state) => state.palette);
   const outputs = useStudio((state) => state.inference.outputs);
+  const id = useId();
   const end = { block: name, pin: pin.name, index: null };
   const current = wired?.[0] ? endText(wired[0].source) : "";
   const choices = openOutputs(doc, palette, outputs, end).map(endText);
@@ -203,7 +204,7 @@ function PinField({ name, block, type, pin }: { name: string; block: Block; type
   };
   return (
     <div className="attribute">
-      <label htmlFor={`pin-${name}-${pin.name}`}>
+      <label htmlFor={id}>
         <span>
           <i className={`pin-mark ${pin.text ? "text" : ""}`} aria-hidden="true" />
           {pin.name}
@@ -228,7 +229,7 @@ function PinField({ name, block, type, pin }: { name: string; block: Block; type
           </div>
         ))}
       <select
-        id={`pin-${name}-${pin.name}`}
+        id={id}
         className="field"
         value={pin.many ? "" : current}
         data-testid={`wire-${pin.name}`}

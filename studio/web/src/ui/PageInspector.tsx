@@ -1,5 +1,5 @@
 // The page as a whole: what it is called, what it says of itself, its policies and its engine.
-import { useEffect, useState } from "react";
+import { useEffect, useId, useState } from "react";
 import { useActions, useStudio } from "./context";
 import { TextField } from "./TextField";
 
@@ -22,6 +22,7 @@ export function PageInspector() {
   const wires = useStudio((state) => Object.keys(state.doc.wire).length);
   const engines = useStudio((state) => state.welcome?.engines) ?? ["cpu"];
   const engine = useStudio((state) => state.engine) ?? "cpu";
+  const id = useId();
   const policy = (page.policy ?? {}) as { ties?: string; nan?: string };
   return (
     <div className="scroll">
@@ -42,9 +43,9 @@ export function PageInspector() {
         <h2>Policies</h2>
         {(["ties", "nan"] as const).map((which) => (
           <div className="attribute" key={which}>
-            <label htmlFor={`policy-${which}`}>{which === "ties" ? "Ties" : "NaN"}</label>
+            <label htmlFor={`${id}-${which}`}>{which === "ties" ? "Ties" : "NaN"}</label>
             <select
-              id={`policy-${which}`}
+              id={`${id}-${which}`}
               className="field"
               data-testid={`policy-${which}`}
               value={policy[which] ?? POLICIES[which][0][0]}
@@ -83,12 +84,13 @@ function Comment() {
   const studio = useActions();
   const stored = useStudio((state) => String(state.doc.page.comment ?? ""));
   const [text, setText] = useState(stored);
+  const id = useId();
   useEffect(() => setText(stored), [stored]);
   return (
     <div className="attribute">
-      <label htmlFor="page-comment">About this page</label>
+      <label htmlFor={id}>About this page</label>
       <textarea
-        id="page-comment"
+        id={id}
         className="field"
         rows={4}
         value={text}

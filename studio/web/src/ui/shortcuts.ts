@@ -98,7 +98,7 @@ function handlePlain(studio: Studio, key: string, view: ViewPort): boolean {
   const { edit } = studio;
   const actions: Record<string, () => unknown> = {
     a: () => openFinder(studio, "add"),
-    "/": () => document.querySelector<HTMLElement>('[data-testid="palette-search"]')?.focus(),
+    "/": () => studio.root?.querySelector<HTMLElement>('[data-testid="palette-search"]')?.focus(),
     w: () => openFinder(studio, "wire-from"),
     i: () => openFinder(studio, "wire-to"),
     c: () => edit.comment(),
@@ -109,7 +109,7 @@ function handlePlain(studio: Studio, key: string, view: ViewPort): boolean {
     t: () => showResult(studio),
     v: () => showWindows(studio),
     b: () => studio.set({ dock: "problems" }),
-    e: () => document.querySelector<HTMLElement>(".inspector input, .inspector textarea")?.focus(),
+    e: () => studio.root?.querySelector<HTMLElement>(".inspector input, .inspector textarea")?.focus(),
     n: () => step(studio, 1),
     p: () => step(studio, -1),
     "?": () => studio.set({ dialog: "shortcuts" }),
@@ -153,7 +153,7 @@ function openFinder(studio: Studio, purpose: "add" | "wire-from" | "wire-to"): v
     );
     return;
   }
-  const box = document.querySelector(".canvas")?.getBoundingClientRect();
+  const box = studio.root?.querySelector(".canvas")?.getBoundingClientRect();
   const screen = { x: (box?.left ?? 300) + (box?.width ?? 600) / 2 - 150, y: (box?.top ?? 100) + 90 };
   studio.set({
     finder: {

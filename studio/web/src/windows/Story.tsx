@@ -62,7 +62,7 @@ function WindowStory({
       </p>
       {elsewhere && depth !== undefined && (
         <button type="button" className="button small outlined" onClick={() => go(depth, elsewhere.index[0] ?? 0)}>
-          The chosen element is in slice {elsewhere.index[0]}: show it
+          {chosen.length > 1 ? "Another" : "The"} chosen element is in slice {elsewhere.index[0]}: show it
         </button>
       )}
       <table>
