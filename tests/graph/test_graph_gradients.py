@@ -199,6 +199,20 @@ def test_ties_of_a_reduction_follow_the_policy(ties):
 # The rules around them
 
 
+def test_a_wired_permutation():
+    root = Scope.new_root()
+    x = ops.Const(root, np.arange(6.0).reshape(1, 2, 3))
+    y = ops.Transpose(root, x, ops.Const(root, np.array([2, 0, 1], np.int32)))
+    (gx,) = add_symbolic_gradients(root, [ops.Square(root, y)], [x])
+    assert ClientSession(root).run(gx).tolist() == (2 * np.arange(6.0).reshape(1, 2, 3)).tolist()
+    unknown = ops.Placeholder(root, "int32", shape="3")
+    z = ops.Transpose(root, x, unknown)
+    before = root.page.dumps()
+    with pytest.raises(InvalidArgument, match="perm must be known before the run"):
+        add_symbolic_gradients(root, [z], [x])
+    assert root.page.dumps() == before, "nothing half-built stays on the page"
+
+
 def test_given_gradients_arrive_at_the_outputs():
     root = Scope.new_root()
     x = ops.Const(root, [1.0, 2.0])

@@ -108,7 +108,12 @@ def add_symbolic_gradients(
         problem = f"there are {len(outputs)} outputs, but {len(grad_inputs)} grad_inputs"
         raise InvalidArgument(problem, argument="grad_inputs")
     inner = scope.new_sub_scope("gradients") if nested else scope
-    return _Backward(inner, outputs, inputs).run(grad_inputs)
+    before = set(scope.page.blocks)
+    try:
+        return _Backward(inner, outputs, inputs).run(grad_inputs)
+    except Exception:
+        scope.page.remove(*(name for name in list(scope.page.blocks) if name not in before))
+        raise
 
 
 class _Backward:

@@ -87,7 +87,9 @@ def _transpose(call: Call) -> Spec:
 def _transpose_back(site: Site, gradients: Grads) -> Grads:
     perm = site.arguments()["perm"]
     if not isinstance(perm, tuple):
-        raise InvalidArgument("only a typed perm can be differentiated", argument="perm")
+        perm = perm.spec.value or (None,)
+    if None in perm:
+        raise InvalidArgument("perm must be known before the run to be differentiated", argument="perm")
     inverse = tuple(perm.index(axis) for axis in range(len(perm)))
     return {"x": site.add("Transpose", x=gradients["output"], perm=inverse)}
 
