@@ -32,7 +32,8 @@ import torch.nn.functional as F
 import triton
 from triton.testing import do_bench
 
-import poolgrad as pg
+from poolgrad.backends import of
+from poolgrad.windows import Pool, adaptive, explicit, fractional
 
 DOCS = Path(__file__).parents[1] / "docs" / "benchmarks"
 SHAPES = {"2-D": (128, 64, 112, 112), "3-D": (8, 32, 64, 128, 128)}
@@ -78,73 +79,19 @@ def regular(
     rank, last = len(shape) - 2, layout == "channels-last"
     x, v = (torch.randn(shape, device="cuda").to(dtype) for _ in range(2))
     if last:
-        x, v = (
-            t.contiguous(memory_format=torch.channels_last if rank == 2 else torch.channels_last_3d) for t in (x, v)
-        )
-    pool = getattr(F, f"max_pool{rank}d")
-    y = pool(x, k, s, p)
+        form = torch.channels_last if rank == 2 else torch.channels_last_3d
+        x, v = (t.contiguous(memory_format=form) for t in (x, v))
+    y = getattr(F, f"max_pool{rank}d")(x, k, s, p)
     g = torch.randn_like(y)
-    words = {2: ("NHWC", "NCHW"), 3: ("NDHWC", "NCDHW")}[rank]
-
-    def own(tensor: torch.Tensor) -> torch.Tensor:
-        return tensor.movedim(1, -1) if last else tensor
-
-    def pooled() -> dict[str, torch.Tensor]:
-        return {"orig_input": own(x), "orig_output": own(y)}
-
-    middle = [[k] * rank, [s] * rank, [p, p] * rank]
-    around = [([1, *m, 1] if last else [1, 1, *m]) for m in middle[:2]]
-    pads = [0, 0, *middle[2], 0, 0] if last else [0, 0, 0, 0, *middle[2]]
-    arguments: dict[str, Any] = {"ksize": around[0], "strides": around[1], "data_format": words[0 if last else 1]}
-    arguments |= {"padding": "EXPLICIT", "explicit_paddings": pads} if p else {"padding": "VALID"}
-    n, m, size = x.numel(), y.numel(), x.element_size()
-    suffix = "3D" if rank == 3 else ""
-    raw = pg.raw_ops
-    if operation.startswith("max") and rank == 3 and p:
-        # The 3-D operators of TensorFlow have no explicit padding; SAME pads the other side, so the functional face.
-        return functional(name, x, y, v, g, k, s, p, layout, operation, peers)
-    if operation.startswith("avg") and p:
-        return functional(name, x, y, v, g, k, s, p, layout, operation, peers)
-    calls: dict[str, tuple[int, Callable[[], Any]]] = {
-        "max": (n + m, lambda: getattr(raw, "MaxPool" + suffix)(input=own(x), **arguments)),
-        "max grad": (
-            2 * n + m * (2 if rank == 3 else 1),
-            lambda: getattr(raw, f"MaxPool{suffix}Grad")(grad=own(g), **pooled(), **arguments),
-        ),
-        "max gradgrad": (
-            2 * n + 2 * m,
-            lambda: getattr(raw, f"MaxPool{suffix}GradGrad")(grad=own(v), **pooled(), **arguments),
-        ),
-        "avg": (n + m, lambda: getattr(raw, "AvgPool" + suffix)(value=own(x), **arguments) if rank == 2 else
-                getattr(raw, "AvgPool" + suffix)(input=own(x), **arguments)),
-        "avg grad": (
-            n + m,
-            lambda: getattr(raw, f"AvgPool{suffix}Grad")(orig_input_shape=list(own(x).shape), grad=own(g), **arguments),
-        ),
-    }  # fmt: skip
-    count, ours = calls[operation]
-    return Case(name, count * size, ours, torch_and_jax(x, v, g, k, s, p, last, operation) if peers else {})
-
-
-def functional(
-    name: str, x: torch.Tensor, y: torch.Tensor, v: torch.Tensor, g: torch.Tensor, k: int, s: int, p: int, layout: str,
-    operation: str, peers: bool,
-) -> Case:  # fmt: skip
-    """The same through the maps, for paddings that TensorFlow's operators cannot say."""
-    from poolgrad.backends import of
-    from poolgrad.policy import Policy
-    from poolgrad.windows import Pool, explicit
-
-    last = layout == "channels-last"
     ax, ay, av, ag = ((t.movedim(1, -1) if last else t) for t in (x, y, v, g))
     windows = tuple(explicit(size, k, s, p, p) for size in x.shape[2:])
     pool = Pool(tuple(ax.shape), 1 if last else 2, windows, x.shape[0])
-    on, rule = of(ax), Policy()
+    on = of(ax)
     n, m, size = x.numel(), y.numel(), x.element_size()
     calls: dict[str, tuple[int, Callable[[], Any]]] = {
-        "max": (n + m, lambda: on.maximum(pool, ax, rule.nan)),
-        "max grad": (2 * n + m, lambda: on.max_put(pool, ax, ag, rule.ties, rule.nan)),
-        "max gradgrad": (2 * n + 2 * m, lambda: on.max_take(pool, ax, av, rule.ties, rule.nan, equal_to=ay)),
+        "max": (n + m, lambda: on.maximum(pool, ax, "propagate")),
+        "max grad": (2 * n + m, lambda: on.max_put(pool, ax, ag, "first", "propagate")),
+        "max gradgrad": (2 * n + 2 * m, lambda: on.max_take(pool, ax, av, "first", "propagate", equal_to=ay)),
         "avg": (n + m, lambda: on.mean(pool, ax)),
         "avg grad": (n + m, lambda: on.spread(pool, ag)),
     }
@@ -208,16 +155,17 @@ def jax_call(
     def highest(a: Any) -> Any:
         return lax.reduce_window(a, low, lax.max, *geometry)
 
-    def average(a: Any) -> Any:
-        counts = lax.reduce_window(np.ones((1, *jx.shape[1:]), np.float32), 0.0, lax.add, *geometry)
+    real = lax.reduce_window(np.ones((1, *jx.shape[1:]), np.float32), 0.0, lax.add, *geometry)
+
+    def average(a: Any, counts: Any) -> Any:
         return (lax.reduce_window(a, np.array(0, a.dtype), lax.add, *geometry) / counts).astype(a.dtype)
 
     functions: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         "max": (highest, (jx,)),
         "max grad": (lambda a, b: jax.vjp(highest, a)[1](b)[0], (jx, jg)),
         "max gradgrad": (lambda a, b: jax.jvp(highest, (a,), (b,))[1], (jx, jv)),
-        "avg": (average, (jx,)),
-        "avg grad": (lambda b: jax.linear_transpose(average, jx)(b)[0], (jg,)),
+        "avg": (average, (jx, real)),
+        "avg grad": (lambda b, c: jax.linear_transpose(lambda a: average(a, c), jx)(b)[0], (jg, real)),
     }
     function, arrays = functions[operation]
     jitted = jax.jit(function)
@@ -231,9 +179,6 @@ def uneven(name: str, shape: tuple[int, ...], kind: str, operation: str, peers: 
     target = [int(n / 1.44) for n in shape[2:]] if kind == "fractional" else [n * 3 // 7 for n in shape[2:]]
     samples = torch.rand(shape[0], shape[1], rank, device="cuda")
     aten = torch.ops.aten
-    from poolgrad.backends import of
-    from poolgrad.windows import Pool, adaptive, fractional
-
     if kind == "fractional":
         edges = [np.unique(np.linspace(0, n, m + 1).astype(np.int64)) for n, m in zip(shape[2:], target, strict=True)]
         windows = tuple(fractional(n, e, overlapping=True) for n, e in zip(shape[2:], edges, strict=True))
@@ -329,7 +274,7 @@ def write(rows: list[dict[str, Any]], speed: float, folder: Path) -> None:
     lines = [
         "# On the GPU", "",
         f"{machine['gpu']}, copy {speed / 1e9:.2f} TB/s, PyTorch {machine['torch']}, Triton {machine['triton']}, "
-        f"{machine['date']}. Fractions of the memory limit; `python -m benchmarks.gpu` made them and says what they are.",
+        f"{machine['date']}. Fractions of the memory limit; made by `python -m benchmarks.gpu`, which says how.",
         "",
         "| case | ms | **poolgrad** | torch | torch.compile | JAX | over the best |",
         "|---|---|---|---|---|---|---|",

@@ -194,13 +194,14 @@ def test_divisors(seed, device):
 
 
 def close(got, want, dtype):
-    """Exact for integers; for floats the exact value rounded once, or its neighbour."""
+    """Exact for integers; for floats the exact value rounded once, up to the roundings of the sums on the way."""
     if not dtype.is_floating_point:
         np.testing.assert_array_equal(got, ref.narrow(want, got.dtype))
         return
     want = np.asarray(want, np.float64)
-    step = torch.finfo(dtype).eps
-    assert np.all(np.abs(got.astype(np.float64) - want) <= step * np.abs(want)), (got, want)
+    on_the_way = {torch.float64: 2.0**-90, torch.float32: 2.0**-48}.get(dtype, 2.0**-20)
+    allowed = torch.finfo(dtype).eps * np.abs(want) + on_the_way
+    assert np.all(np.abs(got.astype(np.float64) - want) <= allowed), (got, want)
 
 
 @pytest.mark.parametrize("ties", ["all", "split"])

@@ -5,7 +5,7 @@ twofold: as two float64 whose sum is meant, so that nothing is lost on the way. 
 """
 
 # mypy: ignore-errors
-# ruff: noqa: RET505, SIM108 (Triton decides conditions on constants while compiling and wants both branches)
+# ruff: noqa: RET505 (Triton decides conditions on constants while compiling and wants both branches)
 
 import triton
 import triton.language as tl
