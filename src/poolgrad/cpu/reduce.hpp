@@ -50,6 +50,11 @@ struct EverySecond {
     template <class T, int lanes> static POOLGRAD_INLINE Vec<T, lanes> get(const T* p) { return load_even<T, lanes>(p); }
 };
 
+// Or wherever a table says. Windows that are shorter than others read their last element again, which changes nothing.
+struct Listed {
+    static constexpr int stride = 0;
+};
+
 // A block of consecutive (output, channel) pairs of one row, read at `position + local * dilation * inner` and up.
 struct RowBlock {
     int64_t output;      // flat (output, channel) index of lane 0
@@ -118,10 +123,32 @@ template <class Reducer> void reduce_row(Reducer& r, const Geometry& g, int64_t 
         if (axis.uniform && axis.stride == 2 && g.inner == 1)
             return row_blocks<EverySecond>(r, axis, 1, w0, w1, rows_low, rows_high, array_low, array_high);
     }
+    if constexpr (Reducer::lanes > 1) {
+        if (r.positions) {
+            for (int64_t f = w0 * g.inner; f < w1 * g.inner; f += Reducer::lanes)
+                r.template row<Listed, false, 1>({f, 0, static_cast<int>(smaller(Reducer::lanes, w1 * g.inner - f))});
+            return;
+        }
+    }
     for (int64_t o = w0; o < w1; ++o) {
         const Window window = window_of(axis, o);
         for (int64_t c = 0; c < g.inner; ++c) r.single(window, c);
     }
+}
+
+// Where each window of a row has its elements: for every local position one index per (output, channel). Null where the
+// windows are not listed, or vectors hold channels.
+template <int lanes> const int32_t* listed_positions(const Geometry& g, Scratch& scratch, int slot) {
+    const Axis& axis = g.axes[g.rank - 1];
+    if (!axis.starts || g.inner >= lanes || axis.size * g.inner > INT32_MAX || axis.extent > 64) return nullptr;
+    const int64_t row = axis.count * g.inner + lanes;
+    int32_t* table = static_cast<int32_t*>(reserve(scratch, slot, sizeof(int32_t) * static_cast<size_t>(axis.extent * row)));
+    for (int64_t j = 0; j < axis.extent; ++j)
+        for (int64_t f = 0; f < row; ++f) {
+            const int64_t o = smaller(f / g.inner, axis.count - 1);
+            table[j * row + f] = static_cast<int32_t>(smaller(axis.starts[o] + j, axis.stops[o] - 1) * g.inner + f % g.inner);
+        }
+    return table;
 }
 
 // Calls reduce_row for every output row of a box. The Reducer's view `x` is the one its taps point into.
@@ -130,6 +157,7 @@ template <class Reducer> void reduce_box(Reducer& r, const Geometry& g, const Bo
     Tap* taps = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
     RowWalk walk;
     if (!first_row(box, g.rank, walk)) return;
+    if constexpr (Reducer::lanes > 1) r.positions = listed_positions<Reducer::lanes>(g, scratch, 1);
     const View& x = r.source();
     const int64_t low = static_cast<const Stored*>(x.begin) - static_cast<const Stored*>(x.data);
     const int64_t high = static_cast<const Stored*>(x.end) - static_cast<const Stored*>(x.data);

@@ -23,6 +23,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     const Axis& axis;
     const Order order;
     const int64_t ahead;
+    const int32_t* positions = nullptr;   // of listed windows along a row
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
     const Stored *x = nullptr, *v = nullptr, *wanted = nullptr;
@@ -205,7 +206,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     }
 
     template <class Step, bool masked, int vectors> POOLGRAD_INLINE void row(const RowBlock& block) {
-        if (ahead) look_ahead(block.position, vectors * lanes * Step::stride);
+        if (ahead && Step::stride > 0) look_ahead(block.position, vectors * lanes * Step::stride);
         if constexpr (can_hurry && (!masked || lowers || mode == Mode::equal)) {
             if (row_done<Step, masked, true, vectors>(block)) return;
             row_with_care<Step, masked, vectors>(block);
@@ -275,8 +276,13 @@ template <class Order, Mode mode, What what> struct Scanner {
             const I element_code = static_cast<I>(taps[t].code + j);
             for (int u = 0; u < vectors; ++u) {
                 Values element{}, other{};
-                if constexpr (mode != Mode::choice) element = Step::template get<Stored, lanes>(x + at + u * lanes * Step::stride);
-                if constexpr (what == What::take) other = Step::template get<Stored, lanes>(v + at + u * lanes * Step::stride);
+                const auto get = [&](const Stored* p) __attribute__((always_inline)) {
+                    if constexpr (Step::stride == 0)
+                        return gather<Stored, lanes>(p + taps[t].offset, positions + j * (axis.count * g.inner + lanes) + block.output);
+                    else return Step::template get<Stored, lanes>(p + at + u * lanes * Step::stride);
+                };
+                if constexpr (mode != Mode::choice) element = get(x);
+                if constexpr (what == What::take) other = get(v);
                 if (first) {
                     start(s[u], element, other, element_code);
                     if constexpr (masked && lowers) {
