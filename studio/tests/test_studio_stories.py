@@ -241,7 +241,6 @@ def test_the_window_view_on_a_fractional_page(screen, images):
     screen.press("ArrowRight", "ArrowRight", "ArrowDown")
     expect(stage).not_to_have_attribute("data-index", str(first))
     expect(screen.at("explain")).to_contain_text("chosen")
-    screen.at("dock-tall").click()
     screen.shoot(images / "windows.png")
     forward = screen.at("plane-forward")
     box = forward.bounding_box()
@@ -260,7 +259,6 @@ def test_the_window_view_in_three_dimensions_shows_ties_and_gradient(screen, ima
     for column in ("forward", "gradient", "second"):
         expect(screen.at(f"plane-{column}")).to_be_visible()
     expect(screen.at("explain")).to_contain_text("Reads")
-    screen.at("dock-tall").click()
     screen.shoot(images / "windows-3d.png")
 
 

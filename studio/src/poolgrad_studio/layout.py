@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from .document import Document, block_of
 
-COLUMN: Final = 320
-ROW: Final = 310
+COLUMN: Final = 380
+ROW: Final = 300
 WIDTH: Final = 232
 HEIGHT: Final = 150
 MOST_DRAWN: Final = 400
