@@ -3,16 +3,20 @@ import type { BlockProgress, Header, RunState, Summary } from "../protocol/messa
 import type { Result } from "./state";
 import type { Studio } from "./studio";
 
+const PAUSE = 80;
+
 export class Runs {
-  /** Results come in bursts; they are shown once a frame. */
+  /** Results and progress come in bursts; they are shown some times a second, and at once when the run ends. */
   private arrived = new Map<string, Result>();
-  private scheduled = false;
+  private reported: Record<string, BlockProgress> = {};
+  private timer: ReturnType<typeof setTimeout> | null = null;
   private fitWhenDone = false;
 
   constructor(private readonly studio: Studio) {}
 
   async run(fetch?: string[]): Promise<void> {
     const { engine } = this.studio.state;
+    this.reported = {};
     this.studio.set({ progress: {} });
     await this.studio.ask("run", { ...(fetch ? { fetch } : {}), ...(engine ? { engine } : {}) });
   }
@@ -74,27 +78,36 @@ export class Runs {
   }
 
   private ended(): void {
+    this.show();
     if (this.fitWhenDone) globalThis.setTimeout(() => this.studio.edit.canvas?.fit(), 150);
     this.fitWhenDone = false;
   }
 
   private progress(blocks: Record<string, BlockProgress>): void {
-    this.studio.set({ progress: { ...this.studio.state.progress, ...blocks } });
+    Object.assign(this.reported, blocks);
+    this.soon();
   }
 
   private result(summary: Summary, payload: ArrayBuffer): void {
     this.arrived.set(summary.key, { summary, values: new Float32Array(payload), stale: false });
-    if (this.scheduled) return;
-    this.scheduled = true;
-    requestAnimationFrame(() => this.show());
+    this.soon();
+  }
+
+  private soon(): void {
+    this.timer ??= globalThis.setTimeout(() => this.show(), PAUSE);
   }
 
   private show(): void {
-    this.scheduled = false;
-    const results = new Map(this.studio.state.results);
-    for (const [key, result] of this.arrived) results.set(key, result);
+    if (this.timer !== null) clearTimeout(this.timer);
+    this.timer = null;
+    if (this.arrived.size === 0 && Object.keys(this.reported).length === 0) return;
+    const results = this.arrived.size
+      ? new Map([...this.studio.state.results, ...this.arrived])
+      : this.studio.state.results;
+    const progress = { ...this.studio.state.progress, ...this.reported };
     this.arrived = new Map();
-    this.studio.set({ results });
+    this.reported = {};
+    this.studio.set({ results, progress });
   }
 
   /** Exactly these results are out of date. */
@@ -113,6 +126,7 @@ export class Runs {
 
   private forget(): void {
     this.arrived = new Map();
+    this.reported = {};
     this.studio.set({ results: new Map(), progress: {} });
   }
 }
