@@ -321,7 +321,7 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
 // Whether put goes from windows to elements. Elements that collect from their windows are quicker where vectors hold
 // channels, where they hold many narrow elements of a row, and where every row lies in one row of windows.
 bool Plan::follows_codes(DType type) const {
-    if (g_.inner * 4 >= 64 || sum_bytes(type) < 4) return false;
+    if (g_.inner * sum_bytes(type) >= 64 || sum_bytes(type) < 4) return false;
     bool shared = !g_.axes[g_.rank - 1].uniform;
     for (int a = 0; a < g_.rank; ++a) shared = shared || g_.axes[a].extent > g_.axes[a].stride;
     return shared || g_.rank > 2;
