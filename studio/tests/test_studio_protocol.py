@@ -303,6 +303,20 @@ def test_an_error_is_at_its_block_and_the_rest_is_kept(tab, write_page):
     assert "pool.output" in tab.results
 
 
+def test_pictures_come_while_the_page_still_runs(tab, write_page):
+    overlapping = {"ksize": [1, 2, 2, 1], "strides": [1, 1, 1, 1], "padding": "SAME"}
+    image = {"shape": [1, 1500, 1500, 1], "dtype": "float32"}
+    blocks = [{"name": "x", "type": "RandomNormal", "attributes": image}]
+    blocks += [{"name": f"p{n}", "type": "MaxPool", "attributes": overlapping} for n in range(300)]
+    wires = ["x.output -> p0.input", *(f"p{n}.output -> p{n + 1}.input" for n in range(299))]
+    tab.open(write_page(blocks, wires))
+    tab.ask("run")
+    tab.wait(lambda m: m["type"] == "result")
+    assert not [e for e in tab.events if e["type"] == "run" and e["state"] != "running"]
+    tab.ask("stop")
+    assert tab.event("run", lambda m: m["state"] != "running")["state"] == "stopped"
+
+
 def test_live_runs_after_every_edit(tab, page):
     tab.open(page)
     tab.ask("live", on=True)

@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from .problems import PageError, Problem
 
 
 class Event(NamedTuple):
-    """Something happened to a block: "started", "done", "cached", "failed", "skipped" or "cancelled"."""
+    """Something happened to a block: "started", "done", "cached", "failed", "skipped" or "cancelled".
+
+    `outputs` has the arrays as soon as the block has them.
+    """
 
     block: str
     status: str
@@ -23,10 +28,12 @@ class Event(NamedTuple):
     total: int
     seconds: float = 0.0
     problem: Problem | None = None
+    outputs: Mapping[str, Any] = MappingProxyType({})
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return self._asdict() | {"problem": self.problem and self.problem.to_dict()}
+        """As JSON has it, without the arrays."""
+        plain = {name: value for name, value in self._asdict().items() if name != "outputs"}
+        return plain | {"problem": self.problem and self.problem.to_dict()}
 
 
 @dataclass

@@ -337,7 +337,7 @@ class _Run:
     def _finish(self, name: str, result: BlockResult) -> None:
         self.results[name] = result
         self.done += 1
-        self._tell(Event(name, result.status, self.done, self.total, result.seconds, result.problem))
+        self._tell(Event(name, result.status, self.done, self.total, result.seconds, result.problem, result.outputs))
         for source in self._sources(self.page[name]):
             if source in self.left and name in self.readers[source]:
                 self.left[source] -= 1
