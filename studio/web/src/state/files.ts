@@ -22,6 +22,8 @@ export class Files {
   }
 
   go(route: Route): void {
+    // In a notebook the address is not ours.
+    if (this.studio.state.embedded) return;
     const hash = route.view === "gallery" ? "#/" : `#/page/${encodeURIComponent(route.page)}`;
     if (window.location.hash === hash) void this.follow();
     else window.location.hash = hash;
