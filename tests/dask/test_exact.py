@@ -191,3 +191,15 @@ def test_every_order_of_derivative(rng):
     lazy = chunked(rng, x)
     assert third_order(lazy).chunks == lazy.chunks
     assert_chunked_is_whole(third_order(lazy), third_order(x))
+
+
+def test_no_window_at_all():
+    """An axis that no window fits: no gradient for anybody, chunked or not."""
+    pool = windows.Pool.of((8, 7), "YX", [windows.regular(8, 9, 1), windows.adaptive(7, 5)])
+    g, choice = np.zeros((0, 5), np.int32), np.zeros((0, 5), np.uint8)
+    for found in (
+        maps.put(pool, g, choice),
+        maps.put(pool, da.from_array(g), da.from_array(choice)).compute(),
+        maps.spread(pool, da.from_array(g)).compute(),
+    ):
+        np.testing.assert_array_equal(found, np.zeros((8, 7), np.int32))
