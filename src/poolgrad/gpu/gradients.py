@@ -45,8 +45,8 @@ def put(
     """
     block, cd, ch, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
-    r = along(block, R, 0, IDX)
-    p = along(wb, BW, 1, IDX)
+    r = along(block, R, 1, IDX)
+    p = along(wb, BW, 0, IDX)
     c = along(ib, BI, 2, IDX)
     tile_mask = (r < outer) & (c < inner)
     r = tl.minimum(r, outer - 1)
@@ -109,8 +109,8 @@ def put(
             row = gx + (at_d.to(tl.int64) * h + at_h) * row_length
             results = ()
             for e_w in tl.static_range(SW):
-                high = tl.zeros([R, BW, BI], KIND)
-                low = tl.zeros([R, BW, BI], KIND)
+                high = tl.zeros([BW, R, BI], KIND)
+                low = tl.zeros([BW, R, BI], KIND)
                 for i in tl.static_range(REACH_D):
                     for j in tl.static_range(REACH_H):
                         for k in tl.static_range(REACH_W):
@@ -132,7 +132,7 @@ def put(
                                     high += tl.where(chosen == here, values[(i * REACH_H + j) * REACH_W + k], 0)
                 results = results + (rounded(high, low, TWOFOLD, WHOLE).to(gx.dtype.element_ty),)
             if PAIRS:
-                at_w = (wb * (2 * BW)).to(IDX) + tl.arange(0, 2 * BW).to(IDX)[None, :, None]
+                at_w = (wb * (2 * BW)).to(IDX) + tl.arange(0, 2 * BW).to(IDX)[:, None, None]
                 both = joined(results[0], results[1], R, BW)
                 tl.store(row + (images + at_w), both, mask=(at_w < w) & tile_mask & on_array)
             else:
@@ -156,8 +156,8 @@ def max_put(
     """choose and put in one, for regular windows that do not overlap: x and g are read once, gx is written once."""
     block, od, oh, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
-    r = along(block, R, 0, IDX)
-    ow = along(wb, BW, 1, IDX)
+    r = along(block, R, 1, IDX)
+    ow = along(wb, BW, 0, IDX)
     c = along(ib, BI, 2, IDX)
     tile_mask = (r < outer) & (c < inner)
     row_length = (w * inner).to(tl.int64)
@@ -169,8 +169,8 @@ def max_put(
     gradient = tl.load(g + out + spot, mask=there, other=0)
 
     LOW: tl.constexpr = float("nan") if (FLOAT and (IGNORE or EQUAL)) else LOWEST
-    best = tl.full([R, BW, BI], LOW, COMPUTE)
-    code = tl.full([R, BW, BI], -1 if EQUAL else 0, tl.int32)
+    best = tl.full([BW, R, BI], LOW, COMPUTE)
+    code = tl.full([BW, R, BI], -1 if EQUAL else 0, tl.int32)
     if EQUAL:
         target = tl.load(equal + out + spot, mask=there, other=0).to(COMPUTE)
     else:
@@ -227,7 +227,7 @@ def max_put(
                 else:
                     results = results + (zero,)
             if PAIRS:
-                at_w = (wb * (2 * BW)).to(IDX) + tl.arange(0, 2 * BW).to(IDX)[None, :, None]
+                at_w = (wb * (2 * BW)).to(IDX) + tl.arange(0, 2 * BW).to(IDX)[:, None, None]
                 both = joined(results[0], results[1], R, BW)
                 tl.store(row + (images + at_w), both, mask=(at_w < w) & tile_mask & on_array)
             else:
@@ -303,16 +303,16 @@ def put_any(
     """
     block, at_d, at_h, wb, ib = place(ni, nw, h, d, FLAT, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
-    r = along(block, R, 0, IDX)
-    at_w = along(wb, BW, 1, IDX)
+    r = along(block, R, 1, IDX)
+    at_w = along(wb, BW, 0, IDX)
     c = along(ib, BI, 2, IDX)
     tile_mask = (r < outer) & (at_w < w) & (c < inner)
     out_images = r * (md * mh * mw * inner).to(IDX)
     spot = r * (d * h * w * inner).to(IDX) + at_w * inner + c
     line = (at_d.to(tl.int64) * h + at_h) * (w * inner).to(tl.int64)
     KIND: tl.constexpr = tl.float64 if TWOFOLD else SUM
-    high = tl.zeros([R, BW, BI], KIND)
-    low = tl.zeros([R, BW, BI], KIND)
+    high = tl.zeros([BW, R, BI], KIND)
+    low = tl.zeros([BW, R, BI], KIND)
     mine = tl.load(x + line + spot, mask=tile_mask, other=0) if MODE == "ties" or MODE == "split" else high
     first_w = tl.load(from_w + at_w, mask=at_w < w, other=0).to(IDX)
     last_w = tl.load(to_w + at_w, mask=at_w < w, other=0).to(IDX)

@@ -126,8 +126,8 @@ def mean(
     """The average of every window. Rows outside the array are read as their nearest neighbours, and left out."""
     block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
-    r = along(block, R, 0, IDX)
-    ow = along(wb, BW, 1, IDX)
+    r = along(block, R, 1, IDX)
+    ow = along(wb, BW, 0, IDX)
     c = along(ib, BI, 2, IDX)
     out_mask = (r < outer) & (ow < mw) & (c < inner)
     r = tl.minimum(r, outer - 1)
@@ -143,8 +143,8 @@ def mean(
     first_h, last_h = span_of(oh, origin_h, stops_h, h, dh, LISTED, DILATED)
     first_w, last_w = span_of(window, origin_w, stops_w, w, dw, LISTED, DILATED)
     KIND: tl.constexpr = tl.float64 if TWOFOLD else SUM
-    high = tl.zeros([R, BW, BI], KIND)
-    low = tl.zeros([R, BW, BI], KIND)
+    high = tl.zeros([BW, R, BI], KIND)
+    low = tl.zeros([BW, R, BI], KIND)
     if KW > 0:
         for ld in tl.static_range(KD):
             for lh in tl.static_range(KH):
@@ -152,8 +152,8 @@ def mean(
                 at_d = origin_d + clamp(ld, first_d, last_d) * dd
                 at_h = origin_h + clamp(lh, first_h, last_h) * dh
                 row = x + (at_d.to(tl.int64) * h + at_h) * row_length
-                row_high = tl.zeros([R, BW, BI], KIND)
-                row_low = tl.zeros([R, BW, BI], KIND)
+                row_high = tl.zeros([BW, R, BI], KIND)
+                row_low = tl.zeros([BW, R, BI], KIND)
                 if PAIRS:
                     for t in tl.static_range((PHASE + 1) // 2, (PHASE - KW) // 2, -1):
                         even, odd = pair(row, images, wb * BW - qw - t, w, 0, PADDED, R, BW, IDX)
@@ -168,9 +168,10 @@ def mean(
                         at = images + (origin_w + lw * dw) * inner + c
                         if PADDED or LISTED or not FULL:
                             inside = (lw >= first_w) & (lw <= last_w) & (c < inner)
-                            value = tl.load(row + at, mask=inside.broadcast_to(R, BW, BI), other=0)
+                            value = tl.load(row + at, mask=inside.broadcast_to(BW, R, BI), other=0)
                         else:
-                            value = tl.load(row + (images + (origin_w + clamp(lw, first_w, last_w) * dw) * inner + c))
+                            at_w = origin_w + clamp(lw, first_w, last_w) * dw
+                            value = tl.load(row + (images + at_w * inner + c))
                         more, rest = widen(value, SUM, TWOFOLD)
                         row_high, row_low = add(row_high, row_low, more, rest, TWOFOLD)
                 if PADDED or LISTED:
@@ -186,7 +187,8 @@ def mean(
                 lw = 0
                 while lw < ew:
                     inside = (lw >= first_w) & (lw <= last_w) & out_mask
-                    value = tl.load(row + (images + (origin_w + lw * dw) * inner + c), mask=inside, other=0)
+                    at = images + (origin_w + lw * dw) * inner + c
+                    value = tl.load(row + at, mask=inside, other=0)
                     more, rest = widen(value, SUM, TWOFOLD)
                     high, low = add(high, low, more, rest, TWOFOLD)
                     lw += 1

@@ -1,8 +1,10 @@
 """Which part of the result a GPU program owns, and where the windows of that part lie.
 
-An array is seen as [outer, D, H, W, inner], contiguous. A program owns a tile [R, BW, BI] of its result (R images, BW
-neighbours on the last pooled axis, BI channels) at one place on the two axes before it, so that their borders are
-plain numbers. It writes its tile completely and nothing else: no atomics, no zeros beforehand, one order of additions.
+An array is seen as [outer, D, H, W, inner], contiguous. A program owns a tile [BW, R, BI] of its result (BW
+neighbours on the last pooled axis, R images, BI channels) at one place on the two axes before it, so that their
+borders are plain numbers. It writes its tile completely and nothing else: no atomics, no zeros beforehand, one order
+of additions. Neighbours come first, because that is where the compiler puts neighbouring threads if it cannot see which
+elements lie side by side.
 
 Sizes are ordinary arguments: a kernel is compiled once per operation, dtype and window, not per shape.
 """
@@ -112,15 +114,15 @@ def pair(row, images, p, size, fill, PADDED: tl.constexpr, R: tl.constexpr, BW: 
 
     Without padding only places beyond the result lie outside, and what they get does not matter.
     """
-    at = 2 * p + tl.arange(0, 2 * BW).to(IDX)[None, :, None]
+    at = 2 * p + tl.arange(0, 2 * BW).to(IDX)[:, None, None]
     if PADDED:
-        both = tl.load(row + (images + at), mask=((at >= 0) & (at < size)).broadcast_to(R, 2 * BW, 1), other=fill)
+        both = tl.load(row + (images + at), mask=((at >= 0) & (at < size)).broadcast_to(2 * BW, R, 1), other=fill)
     else:
-        both = tl.load(row + (images + at), mask=(at < size).broadcast_to(R, 2 * BW, 1))
-    return tl.split(tl.reshape(both, [R, BW, 1, 2]))
+        both = tl.load(row + (images + at), mask=(at < size).broadcast_to(2 * BW, R, 1))
+    return tl.split(tl.permute(tl.reshape(both, [BW, 2, R, 1]), (0, 2, 3, 1)))
 
 
 @triton.jit
 def joined(low, high, R: tl.constexpr, BW: tl.constexpr):
     """The other way: low, high, low, high, ..."""
-    return tl.reshape(tl.join(low, high), [R, 2 * BW, 1])
+    return tl.reshape(tl.permute(tl.join(low, high), (0, 3, 1, 2)), [2 * BW, R, 1])

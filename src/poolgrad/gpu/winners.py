@@ -90,8 +90,8 @@ def scan(
     """
     block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
-    r = along(block, R, 0, IDX)
-    ow = along(wb, BW, 1, IDX)
+    r = along(block, R, 1, IDX)
+    ow = along(wb, BW, 0, IDX)
     c = along(ib, BI, 2, IDX)
     out_mask = (r < outer) & (ow < mw) & (c < inner)
     r = tl.minimum(r, outer - 1)
@@ -109,8 +109,8 @@ def scan(
     first_w, last_w = span_of(window, origin_w, stops_w, w, dw, LISTED, DILATED)
 
     LOW: tl.constexpr = float("nan") if (FLOAT and (IGNORE or EQUAL)) else LOWEST
-    best = tl.full([R, BW, BI], LOW, COMPUTE)
-    code = tl.full([R, BW, BI], -1 if EQUAL else 0, IDX)
+    best = tl.full([BW, R, BI], LOW, COMPUTE)
+    code = tl.full([BW, R, BI], -1 if EQUAL else 0, IDX)
     if EQUAL:
         target = tl.load(equal + out_row + out, mask=out_mask, other=0).to(COMPUTE)
     else:
@@ -147,17 +147,18 @@ def scan(
                 for j in tl.static_range(KW):
                     lw = KW - 1 - j if EQUAL else j
                     at_w = origin_w + clamp(lw, first_w, last_w) * dw
+                    spot = images + at_w * inner + c
                     if FULL:
-                        value = tl.load(row + (images + at_w * inner + c))
+                        value = tl.load(row + spot)
                     else:
-                        value = tl.load(row + (images + at_w * inner + c), mask=c < inner, other=0)
+                        value = tl.load(row + spot, mask=c < inner, other=0)
                     at = (ld * KH + lh) * KW + lw
                     best, code = consider(best, code, value.to(COMPUTE), at, True, target, EQUAL, FLOAT, IGNORE)
         if PADDED:
             code = real_code(code, first_d, first_h, first_w, KH, KW).to(IDX)
     else:
         if not EQUAL:
-            code = tl.broadcast_to(((first_d * eh + first_h) * ew + first_w).to(IDX), [R, BW, BI])
+            code = tl.broadcast_to(((first_d * eh + first_h) * ew + first_w).to(IDX), [BW, R, BI])
         ld = first_d
         while ld < tl.minimum(last_d + 1, ed):
             lh = first_h
@@ -216,8 +217,8 @@ def take(
     channel, its "image" or the whole "batch". FAULT: whether a code names no element of its window."""
     block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
-    r = along(block, R, 0, IDX)
-    ow = along(wb, BW, 1, IDX)
+    r = along(block, R, 1, IDX)
+    ow = along(wb, BW, 0, IDX)
     c = along(ib, BI, 2, IDX)
     mask = (r < outer) & (ow < mw) & (c < inner)
     out_row = (od.to(tl.int64) * mh + oh) * mw * inner
@@ -251,7 +252,8 @@ def take(
         spot = (before.to(tl.int64) * (d * h * w) + spot) * inner + c
         tl.store(y + out_row + out, spot.to(y.dtype.element_ty), mask=mask)
     else:
-        picked = tl.load(v + r * (d * h * w * inner).to(IDX) + (spot * inner + c), mask=mask, other=0)
+        chosen = r * (d * h * w * inner).to(IDX) + spot * inner + c
+        picked = tl.load(v + chosen, mask=mask, other=0)
         tl.store(y + out_row + out, picked, mask=mask)
 
 
@@ -267,8 +269,8 @@ def members(
     """Over the elements of a window that equal y: how many there are (COUNT), or the sum or (SPLIT) average of v."""
     block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
-    r = along(block, R, 0, IDX)
-    ow = along(wb, BW, 1, IDX)
+    r = along(block, R, 1, IDX)
+    ow = along(wb, BW, 0, IDX)
     c = along(ib, BI, 2, IDX)
     out_mask = (r < outer) & (ow < mw) & (c < inner)
     out_row = (od.to(tl.int64) * mh + oh) * mw * inner
@@ -283,9 +285,9 @@ def members(
     row_length = (w * inner).to(tl.int64)
     images = r * (d * h * w * inner).to(IDX)
     theirs = tl.load(y + out_row + out, mask=out_mask, other=0)
-    count = tl.zeros([R, BW, BI], tl.int64)
-    high = tl.zeros([R, BW, BI], tl.float64 if TWOFOLD else SUM)
-    low = tl.zeros([R, BW, BI], tl.float64 if TWOFOLD else SUM)
+    count = tl.zeros([BW, R, BI], tl.int64)
+    high = tl.zeros([BW, R, BI], tl.float64 if TWOFOLD else SUM)
+    low = tl.zeros([BW, R, BI], tl.float64 if TWOFOLD else SUM)
     ld = first_d
     while ld <= last_d:
         lh = first_h
