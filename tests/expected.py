@@ -7,7 +7,6 @@ bit) or a *sum* (held exactly, compared within the rounding that the rules allow
 from dataclasses import dataclass
 
 import numpy as np
-
 import reference as ref
 from reference import Refused
 

@@ -15,9 +15,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 import numpy as np
-import poolgrad
-
 from malformed import CORPUS, Error, Result
+
+import poolgrad
 
 SANITIZED = "POOLGRAD_SANITIZED" in os.environ
 HEADROOM, SECONDS = 1 << 30, 120 if SANITIZED else 20

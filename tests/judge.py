@@ -1,7 +1,6 @@
 """How results are compared: selections bit for bit, sums against the exact value in units in the last place."""
 
 import numpy as np
-
 from reference import exact, is_nan, narrow
 
 PRECISION = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53}

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import golden
 import ml_dtypes
 import numpy as np
-
-import golden
 
 
 @dataclass
@@ -520,9 +519,9 @@ for number, entry in enumerate(golden.cves()):
 
 def same_as_plain(result, a):
     """The call with plain, contiguous copies of the arguments gives the same bits."""
-    import poolgrad
-
     from judge import assert_same_bits
+
+    import poolgrad
 
     def plain(v):
         if not isinstance(v, np.ndarray):

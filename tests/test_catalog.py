@@ -1,12 +1,12 @@
 """The catalog: every operator plans without data, and its stated derivatives are its derivatives."""
 
 import numpy as np
-import poolgrad as pg
 import pytest
-from poolgrad.catalog import Tensor, operators
-
 from generate import array_of
 from malformed import GOOD
+
+import poolgrad as pg
+from poolgrad.catalog import Tensor, operators
 
 NAMES = list(operators)
 

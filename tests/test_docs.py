@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import poolgrad
 import pytest
+
+import poolgrad
 
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = ["poolgrad"] + [

@@ -3,8 +3,9 @@
 import pickle
 
 import numpy as np
-import poolgrad as pg
 import pytest
+
+import poolgrad as pg
 from poolgrad import errors
 
 X = np.zeros((2, 4, 4, 4, 2), np.float32)

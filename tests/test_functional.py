@@ -3,13 +3,13 @@
 import itertools
 
 import numpy as np
-import poolgrad as pg
 import pytest
-from poolgrad.errors import InvalidArgument, InvalidType, PoolgradError
-
 import reference as ref
 from generate import DTYPES, array_of, sequence, with_specials
 from judge import assert_same_bits, assert_sum
+
+import poolgrad as pg
+from poolgrad.errors import InvalidArgument, InvalidType, PoolgradError
 
 LAYOUTS = {
     1: ("NWC", "NCW", "W"),

@@ -2,14 +2,14 @@
 or as close
 to it as TensorFlow's. Where TensorFlow is wrong or contradicts itself, our rule is asserted instead, by name."""
 
-import numpy as np
-import poolgrad as pg
-import pytest
-
 import golden
+import numpy as np
+import pytest
 from expected import expected
 from judge import assert_outcomes, assert_same_bits, error_of
 from reference import Refused
+
+import poolgrad as pg
 
 # A tag that says TensorFlow's answer is not ours, and the rule of ours that decides.
 OUR_RULES = {

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import ml_dtypes
 import numpy as np
 import pytest
+
 from poolgrad import backends, cpu, windows
 from poolgrad.windows import Pool
 

@@ -5,14 +5,14 @@ Values are small integers, so sums are exact in every type and selections are fu
 """
 
 import numpy as np
-import poolgrad.backends
 import pytest
-from poolgrad import windows as pw
-from poolgrad.windows import Pool
-
 import reference as ref
 from generate import DTYPES, FLOATS, array_of, dtype_of, sequence, with_specials
 from judge import assert_same_bits, assert_sum
+
+import poolgrad.backends
+from poolgrad import windows as pw
+from poolgrad.windows import Pool
 
 EDGES = (1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65)
 backend = poolgrad.backends.of(np.zeros(0))

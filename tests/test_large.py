@@ -1,8 +1,9 @@
 """Arrays beyond 2**31 elements: every index is 64 bits wide. Run by `make test-full`; up to 9 GiB of memory."""
 
 import numpy as np
-import poolgrad as pg
 import pytest
+
+import poolgrad as pg
 
 pytestmark = pytest.mark.full
 

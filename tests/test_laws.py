@@ -5,16 +5,16 @@ equality.
 """
 
 import numpy as np
-import poolgrad as pg
-import poolgrad.backends
 import pytest
+from generate import DTYPES, FLOATS, array_of, with_specials
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from judge import assert_same_bits
+
+import poolgrad as pg
+import poolgrad.backends
 from poolgrad import windows as pw
 from poolgrad.windows import Pool
-
-from generate import DTYPES, FLOATS, array_of, with_specials
-from judge import assert_same_bits
 
 backend = poolgrad.backends.of(np.zeros(0))
 TIES = ("first", "all", "split")

@@ -1,14 +1,14 @@
 """The five maps as a public module: what they compute, and that they refuse what they cannot."""
 
 import numpy as np
-import poolgrad as pg
 import pytest
+from generate import array_of
+from judge import assert_same_bits
+
+import poolgrad as pg
 from poolgrad import maps
 from poolgrad.errors import InvalidArgument, InvalidType
 from poolgrad.windows import Pool, regular
-
-from generate import array_of
-from judge import assert_same_bits
 
 POOL = Pool.of((6,), "X", [regular(6, 3, 2, "SAME")])  # windows [0 1 2] [2 3 4] [4 5]
 X = np.array([3, 1, 4, 1, 5, 9], np.float32)

@@ -7,8 +7,9 @@ import sys
 import threading
 
 import numpy as np
-import poolgrad as pg
 import pytest
+
+import poolgrad as pg
 
 X = np.array([2, 2, 1, 2], np.float32).reshape(1, 4, 1, 1)
 ALL4 = {"ksize": [1, 4, 1, 1], "strides": [1, 4, 1, 1], "padding": "VALID"}

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import ml_dtypes
 import numpy as np
-import poolgrad as pg
 import pytest
-
 from expected import expected
 from generate import DTYPES, array_of, pooling, sequence
 from judge import assert_outcomes, assert_same_bits
 from malformed import GOOD
+
+import poolgrad as pg
 
 OPERATORS = [
     "MaxPool", "MaxPoolV2", "MaxPoolGrad", "MaxPoolGradV2", "MaxPoolGradGrad", "MaxPoolGradGradV2", "MaxPoolWithArgmax",

@@ -1,14 +1,14 @@
 """Fractional pooling sequences: TensorFlow's for the same seeds, and sound whatever the seeds."""
 
 import numpy as np
-import poolgrad as pg
-import pytest
-from poolgrad import sequences
-from poolgrad.errors import InvalidArgument, InvalidType
-
 import philox
+import pytest
 from generate import array_of
 from judge import assert_same_bits
+
+import poolgrad as pg
+from poolgrad import sequences
+from poolgrad.errors import InvalidArgument, InvalidType
 
 
 @pytest.mark.parametrize("pseudo_random", [False, True])

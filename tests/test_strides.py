@@ -8,8 +8,9 @@ import mmap
 import os
 
 import numpy as np
-import poolgrad as pg
 import pytest
+
+import poolgrad as pg
 
 PAGE = mmap.PAGESIZE
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -6,12 +6,12 @@ AvgPoolGrad, AvgPool3D, MaxPool3D and their gradients): tests/test_golden.py ass
 """
 
 import numpy as np
-import poolgrad as pg
 import pytest
-
 from expected import expected
 from generate import array_of, pooling
 from judge import assert_outcomes, assert_same_bits
+
+import poolgrad as pg
 
 INTEGERS_OF_TF = ("int8", "uint8", "int16", "uint16", "int32", "int64")
 ALL = ("float16", "bfloat16", "float32", "float64", *INTEGERS_OF_TF)

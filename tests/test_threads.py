@@ -9,10 +9,10 @@ import textwrap
 import threading
 
 import numpy as np
-import poolgrad as pg
 import pytest
-
 from judge import assert_same_bits
+
+import poolgrad as pg
 
 X = np.random.default_rng(0).normal(size=(4, 64, 64, 64)).astype(np.float32)
 POOL = {"ksize": [1, 3, 3, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}

@@ -4,13 +4,13 @@ import itertools
 import pickle
 
 import numpy as np
-import poolgrad as pg
 import pytest
+import reference as ref
+
+import poolgrad as pg
 from poolgrad import windows as pw
 from poolgrad.errors import InvalidArgument, InvalidType
 from poolgrad.windows import Pool
-
-import reference as ref
 
 
 def assert_reads(w, lists):

@@ -88,7 +88,7 @@ static inline Cover cover(const Axis& a, int64_t i) {
     if (a.firsts) return {a.firsts[i], a.lasts[i]};
     const int64_t at = i + a.before, reach = (a.window - 1) * a.dilation;
     const int64_t last = smaller(at / a.stride + 1, a.count);
-    const int64_t first = at > reach ? (at - reach + a.stride - 1) / a.stride : 0;
+    const int64_t first = at > reach ? smaller((at - reach + a.stride - 1) / a.stride, a.count) : 0;
     return {first, larger(first, last)};
 }
 

@@ -296,8 +296,16 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); }, true);
 }
 
+// Without any window nothing flows back.
+bool Plan::no_windows(void* gx, int64_t bytes) const {
+    if (outputs_ > 0 || inputs_ == 0) return false;
+    std::memset(gx, 0, static_cast<size_t>(inputs_ * bytes));
+    return true;
+}
+
 void Plan::put(DType type, const View& g, const void* code, int code_width, void* gx, bool assign) const {
     const int64_t bytes = dtype_bytes(type);
+    if (no_windows(gx, bytes)) return;
     Put job{};
     job.geometry = &g_;
     job.type = type;
@@ -338,6 +346,7 @@ bool Plan::overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const {
 
 void Plan::max_put(DType type, const View& x, const View& g, const void* equal, void* gx, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
+    if (no_windows(gx, bytes)) return;
     Scan choose = scan_job(type, ignore_nan);
     choose.mode = equal ? Mode::equal : Mode::maximum;
     choose.what = What::code;
@@ -542,6 +551,7 @@ void Plan::mean(DType type, const View& x, void* y) const {
 
 void Plan::spread(DType type, const View& g, void* gx) const {
     const int64_t bytes = dtype_bytes(type);
+    if (no_windows(gx, bytes)) return;
     Spread job{};
     job.geometry = &g_;
     job.type = type;
@@ -606,6 +616,7 @@ static void count_ties(const Geometry& g, DType type, const View& x, const View&
 
 void Plan::ties_put(DType type, const View& x, const void* y, const View& g, void* gx, bool split) const {
     const int64_t bytes = dtype_bytes(type);
+    if (no_windows(gx, bytes)) return;
     const int last = g_.rank - 1;
     const Axis& axis = g_.axes[last];
     const View wanted = dense(y, true, bytes), to = dense(gx, false, bytes);

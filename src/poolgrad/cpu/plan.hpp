@@ -61,6 +61,7 @@ private:
     template <class F> void each_slab(F&& f) const;
     bool streaming(const void* data, int64_t elements, int64_t bytes) const;
     int equal_width() const;
+    bool no_windows(void* gx, int64_t bytes) const;
     bool follows_codes(DType type) const;
     bool overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const;
     Scan scan_job(DType type, bool ignore_nan) const;

@@ -273,12 +273,12 @@ def _absolute(pool: Pool, index: Tensor, scope: str) -> Tensor:
     if scope == "batch":
         return index
     if scope == "image":
-        return index + _image_range(pool, index, "batch")[0]
+        return torch.add(index, _image_range(pool, index, "batch")[0])
     spatial = math.prod(pool.spatial_shape)
-    place: Tensor = index.reshape(pool.outer, -1, pool.inner)
     rows = torch.arange(pool.outer, device=index.device)[:, None, None] * spatial
-    found: Tensor = (place + rows) * pool.inner + torch.arange(pool.inner, device=index.device)
-    return found.reshape(index.shape)
+    channels = torch.arange(pool.inner, device=index.device)
+    places = torch.add(index.reshape(pool.outer, -1, pool.inner), rows) * pool.inner
+    return torch.add(places, channels).reshape(index.shape)
 
 
 def _fault(values: Tensor, wrong: Tensor) -> tuple[tuple[int, ...], int] | None:
