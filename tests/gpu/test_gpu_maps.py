@@ -19,7 +19,7 @@ from poolgrad.windows import Pool, adaptive, explicit, fractional, regular
 GPU = Gpu()
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INTS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.uint64)
-CASES = int(os.environ.get("POOLGRAD_GPU_CASES", "60"))
+CASES = int(os.environ.get("POOLGRAD_GPU_CASES", "60" if torch.cuda.is_available() else "12"))
 
 
 def draw_axis(rng):

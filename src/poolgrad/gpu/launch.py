@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import torch
-import triton  # type: ignore[import-untyped, unused-ignore]
-import triton.language as tl  # type: ignore[import-untyped, unused-ignore]
+import triton
+import triton.language as tl
 
 from ..windows import Pool
 from .frame import Frame, frame_of
