@@ -1,4 +1,4 @@
-"""The GPU kernels compile for a real GPU, which is not needed for that: the interpreter forgives what compilers do not."""
+"""The GPU kernels compile for a real GPU, without one: the interpreter forgives what a compiler does not."""
 
 import os
 import subprocess
