@@ -262,3 +262,35 @@ def test_assign_takes_the_last_window(device):
     g = torch.tensor([[1.0, 2.0, 3.0]], device=device)
     assert GPU.put(pool, g, choice, assign=True).tolist() == [[0.0, 2.0, 3.0, 0.0]]
     assert GPU.put(pool, g, choice).tolist() == [[0.0, 3.0, 3.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    "window", [regular(2, 3, 2), regular(2, 3, 3), adaptive(2, 0)], ids=["overlap", "apart", "listed"]
+)
+def test_where_no_window_fits_gradients_are_zero(window, device):
+    pool = Pool((2, 3, 2), 2, (window,), 2)
+    x, g = torch.ones(pool.shape, device=device), torch.ones(pool.out_shape, device=device)
+    choice = torch.zeros(pool.out_shape, dtype=torch.uint8, device=device)
+    zeros = np.zeros(pool.shape)
+    for gx in (GPU.put(pool, g, choice), GPU.put(pool, g, choice, assign=True), GPU.spread(pool, g)):
+        same(gx, zeros)
+    for ties in ("first", "all", "split"):
+        same(GPU.max_put(pool, x, g, ties, "propagate"), zeros)
+
+
+def test_images_of_more_than_two_to_the_31_elements(device):
+    """Most of the memory is never touched, so it costs nothing in the interpreter."""
+    h, w = 2**16, 2**15 + 64
+    x = torch.from_numpy(np.zeros((2, 1, h, w), np.uint8)).to(device)
+    pool = Pool(tuple(x.shape), 2, (regular(h, 2, 2**15), regular(w, 2, 2**14)), 2)
+    x[1, 0, 2**15 + 1, 2**14], x[1, 0, 0, 1] = 8, 4
+    maxima = [[[[0, 0, 0], [0, 0, 0]]], [[[4, 0, 0], [0, 8, 0]]]]
+    y, choice = GPU.maximum_and_choice(pool, x, "propagate")
+    assert y.tolist() == maxima
+    assert choice.tolist() == [[[[0, 0, 0], [0, 0, 0]]], [[[1, 0, 0], [0, 2, 0]]]]
+    assert GPU.take(pool, x, choice).tolist() == maxima
+    assert GPU.max_take(pool, x, x, "first", "propagate").tolist() == maxima
+    assert GPU.max_take(pool, x, x, "all", "propagate").tolist() == maxima
+    assert GPU.mean(pool, x).tolist() == [[[[0, 0, 0], [0, 0, 0]]], [[[1, 0, 0], [0, 2, 0]]]]
+    index = GPU.choice_to_index(pool, choice, np.dtype(np.int64), "batch")
+    assert index[1, 0, 1, 1].item() == (h + 2**15 + 1) * w + 2**14

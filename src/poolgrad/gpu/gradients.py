@@ -50,9 +50,9 @@ def put(
     c = along(ib, BI, 2, IDX)
     tile_mask = (r < outer) & (c < inner)
     r = tl.minimum(r, outer - 1)
-    out_images = r * (md * mh * mw * inner).to(IDX)
-    images = r * (d * h * w * inner).to(IDX)
-    row_length = (w * inner).to(tl.int64)
+    out_images = r * (md.to(IDX) * mh * mw * inner)
+    images = r * (d.to(IDX) * h * w * inner)
+    row_length = w.to(tl.int64) * inner
     # Windows p + q + t reach into the cell for t in [LOW, LOW + REACH).
     LOW_D: tl.constexpr = -((KD - 1 - PHASE_D) // SD)
     LOW_H: tl.constexpr = -((KH - 1 - PHASE_H) // SH)
@@ -132,7 +132,7 @@ def put(
                                     high += tl.where(chosen == here, values[(i * REACH_H + j) * REACH_W + k], 0)
                 results = results + (rounded(high, low, TWOFOLD, WHOLE).to(gx.dtype.element_ty),)
             if PAIRS:
-                at_w = (wb * (2 * BW)).to(IDX) + tl.arange(0, 2 * BW).to(IDX)[:, None, None]
+                at_w = wb.to(IDX) * (2 * BW) + tl.arange(0, 2 * BW).to(IDX)[:, None, None]
                 both = joined(results[0], results[1], R, BW)
                 tl.store(row + (images + at_w), both, mask=(at_w < w) & tile_mask & on_array)
             else:
@@ -160,12 +160,12 @@ def max_put(
     ow = along(wb, BW, 0, IDX)
     c = along(ib, BI, 2, IDX)
     tile_mask = (r < outer) & (c < inner)
-    row_length = (w * inner).to(tl.int64)
+    row_length = w.to(tl.int64) * inner
     there = (od < md) & (oh < mh) & (ow < mw) & tile_mask
     r = tl.minimum(r, outer - 1)
     out = (od.to(tl.int64) * mh + oh) * mw * inner
-    spot = r * (md * mh * mw * inner).to(IDX) + ow * inner + c
-    images = r * (d * h * w * inner).to(IDX)
+    spot = r * (md.to(IDX) * mh * mw * inner) + ow * inner + c
+    images = r * (d.to(IDX) * h * w * inner)
     gradient = tl.load(g + out + spot, mask=there, other=0)
 
     LOW: tl.constexpr = float("nan") if (FLOAT and (IGNORE or EQUAL)) else LOWEST
@@ -183,7 +183,7 @@ def max_put(
         at_h = clamp(oh * SH - bh + lh, 0, h - 1)
         row = x + (at_d.to(tl.int64) * h + at_h) * row_length
         if PAIRS:
-            low, high = pair(row, images, wb * BW, w, LOW, PADDED, R, BW, IDX)
+            low, high = pair(row, images, wb.to(IDX) * BW, w, LOW, PADDED, R, BW, IDX)
             at = (ld * KH + lh) * KW
             if EQUAL and KW > 1:
                 best, code = consider(
@@ -227,7 +227,7 @@ def max_put(
                 else:
                     results = results + (zero,)
             if PAIRS:
-                at_w = (wb * (2 * BW)).to(IDX) + tl.arange(0, 2 * BW).to(IDX)[:, None, None]
+                at_w = wb.to(IDX) * (2 * BW) + tl.arange(0, 2 * BW).to(IDX)[:, None, None]
                 both = joined(results[0], results[1], R, BW)
                 tl.store(row + (images + at_w), both, mask=(at_w < w) & tile_mask & on_array)
             else:
@@ -307,9 +307,9 @@ def put_any(
     at_w = along(wb, BW, 0, IDX)
     c = along(ib, BI, 2, IDX)
     tile_mask = (r < outer) & (at_w < w) & (c < inner)
-    out_images = r * (md * mh * mw * inner).to(IDX)
-    spot = r * (d * h * w * inner).to(IDX) + at_w * inner + c
-    line = (at_d.to(tl.int64) * h + at_h) * (w * inner).to(tl.int64)
+    out_images = r * (md.to(IDX) * mh * mw * inner)
+    spot = r * (d.to(IDX) * h * w * inner) + at_w * inner + c
+    line = (at_d.to(tl.int64) * h + at_h) * (w.to(tl.int64) * inner)
     KIND: tl.constexpr = tl.float64 if TWOFOLD else SUM
     high = tl.zeros([BW, R, BI], KIND)
     low = tl.zeros([BW, R, BI], KIND)

@@ -57,7 +57,9 @@ class Gpu:
     def put(self, pool: Pool, g: Tensor, choice: Tensor, out: Tensor | None = None, assign: bool = False) -> Tensor:
         """The transpose of take; with `assign` the last window that chose an element sets it."""
         gx = _empty(pool.shape, g.dtype, g) if out is None else out
-        if assign:
+        if not g.numel():
+            _clear(gx)
+        elif assign:
             _put_any(pool, "assign", _as_signed(g), _as_signed(gx), code=choice)
         else:
             _put(pool, _as_signed(g), choice, _as_signed(gx))
@@ -76,7 +78,9 @@ class Gpu:
     def spread(self, pool: Pool, g: Tensor, out: Tensor | None = None) -> Tensor:
         """The transpose of mean."""
         gx = _empty(pool.shape, g.dtype, g) if out is None else out
-        if not launch.goes_by_cells(pool, g.device):
+        if not g.numel():
+            _clear(gx)
+        elif not launch.goes_by_cells(pool, g.device):
             _put_any(pool, "mean", g, gx)
         elif gx.numel():
             grid, arguments = launch.put_regular(pool, g.device, g.dtype, averages=True)
@@ -97,7 +101,9 @@ class Gpu:
     ) -> Tensor:
         """put(g, choose(x)); with `equal_to`, the first element equal to it is chosen, and none gives nothing."""
         gx = _empty(pool.shape, g.dtype, g) if out is None else out
-        if ties != "first":
+        if not g.numel():
+            _clear(gx)
+        elif ties != "first":
             winning = self.maximum(pool, x, nan) if equal_to is None else equal_to
             _ties_put(pool, x, winning, g, gx, ties)
         elif launch.goes_by_cells(pool, x.device) and launch.are_apart(pool, x.device):
@@ -140,7 +146,7 @@ class Gpu:
     def index_put(self, pool: Pool, g: Tensor, index: Tensor, scope: str, out: Tensor | None = None) -> Tensor:
         """Adds g where the indices say. They may name any element of their image."""
         gx = _empty(pool.shape, g.dtype, g) if out is None else out
-        gx.zero_()
+        _clear(gx)
         keys, order = torch.sort(_absolute(pool, index, scope).reshape(-1), stable=True)
         if keys.numel():
             block = 256
@@ -241,6 +247,11 @@ def _or(tensor: Tensor | None, otherwise: Tensor) -> Tensor:
 
 def _empty(shape: tuple[int, ...], dtype: torch.dtype, like: Tensor) -> Tensor:
     return torch.empty(shape, dtype=dtype, device=like.device)
+
+
+def _clear(gx: Tensor) -> None:
+    """Where no window fits there is no gradient, and kernels that look for the nearest window would find none."""
+    _as_signed(gx).zero_()
 
 
 def _code_dtype(values: int) -> torch.dtype:

@@ -131,10 +131,10 @@ def mean(
     c = along(ib, BI, 2, IDX)
     out_mask = (r < outer) & (ow < mw) & (c < inner)
     r = tl.minimum(r, outer - 1)
-    row_length = (w * inner).to(tl.int64)
-    images = r * (d * h * w * inner).to(IDX)
+    row_length = w.to(tl.int64) * inner
+    images = r * (d.to(IDX) * h * w * inner)
     out_row = (od.to(tl.int64) * mh + oh) * mw * inner
-    out = r * (md * mh * mw * inner).to(IDX) + ow * inner + c
+    out = r * (md.to(IDX) * mh * mw * inner) + ow * inner + c
     window = tl.minimum(ow, mw - 1)
     origin_d = origin_of(od, origins_d, sd, bd, LISTED, IDX)
     origin_h = origin_of(oh, origins_h, sh, bh, LISTED, IDX)
@@ -156,7 +156,7 @@ def mean(
                 row_low = tl.zeros([BW, R, BI], KIND)
                 if PAIRS:
                     for t in tl.static_range((PHASE + 1) // 2, (PHASE - KW) // 2, -1):
-                        even, odd = pair(row, images, wb * BW - qw - t, w, 0, PADDED, R, BW, IDX)
+                        even, odd = pair(row, images, wb.to(IDX) * BW - qw - t, w, 0, PADDED, R, BW, IDX)
                         if PHASE - 2 * t >= 0:
                             more, rest = widen(even, SUM, TWOFOLD)
                             row_high, row_low = add(row_high, row_low, more, rest, TWOFOLD)

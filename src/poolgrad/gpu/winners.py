@@ -95,10 +95,10 @@ def scan(
     c = along(ib, BI, 2, IDX)
     out_mask = (r < outer) & (ow < mw) & (c < inner)
     r = tl.minimum(r, outer - 1)
-    row_length = (w * inner).to(tl.int64)
-    images = r * (d * h * w * inner).to(IDX)
+    row_length = w.to(tl.int64) * inner
+    images = r * (d.to(IDX) * h * w * inner)
     out_row = (od.to(tl.int64) * mh + oh) * mw * inner
-    out = r * (md * mh * mw * inner).to(IDX) + ow * inner + c
+    out = r * (md.to(IDX) * mh * mw * inner) + ow * inner + c
 
     window = tl.minimum(ow, mw - 1)
     origin_d = origin_of(od, origins_d, sd, bd, LISTED, IDX)
@@ -131,7 +131,7 @@ def scan(
                         t = (PHASE - KW) // 2 + 1 + j
                     else:
                         t = (PHASE + 1) // 2 - j
-                    low, high = pair(row, images, wb * BW - qw - t, w, LOW, PADDED, R, BW, IDX)
+                    low, high = pair(row, images, wb.to(IDX) * BW - qw - t, w, LOW, PADDED, R, BW, IDX)
                     after_low = (ow - qw - t >= 0) & (2 * (ow - qw - t) + 1 < w)
                     if EQUAL and PHASE - 2 * t + 1 < KW:
                         at = (ld * KH + lh) * KW + PHASE - 2 * t + 1
@@ -222,7 +222,7 @@ def take(
     c = along(ib, BI, 2, IDX)
     mask = (r < outer) & (ow < mw) & (c < inner)
     out_row = (od.to(tl.int64) * mh + oh) * mw * inner
-    out = r * (md * mh * mw * inner).to(IDX) + ow * inner + c
+    out = r * (md.to(IDX) * mh * mw * inner) + ow * inner + c
     window = tl.minimum(ow, mw - 1)
     origin_d = origin_of(od, origins_d, sd, bd, LISTED, IDX)
     origin_h = origin_of(oh, origins_h, sh, bh, LISTED, IDX)
@@ -249,10 +249,10 @@ def take(
         tl.store(y + out_row + out, spot.to(y.dtype.element_ty), mask=mask)
     elif INDEX != "":
         before = r if INDEX == "batch" else r % (outer // images)
-        spot = (before.to(tl.int64) * (d * h * w) + spot) * inner + c
+        spot = (before.to(tl.int64) * d * h * w + spot) * inner + c
         tl.store(y + out_row + out, spot.to(y.dtype.element_ty), mask=mask)
     else:
-        chosen = r * (d * h * w * inner).to(IDX) + spot * inner + c
+        chosen = r * (d.to(IDX) * h * w * inner) + spot * inner + c
         picked = tl.load(v + chosen, mask=mask, other=0)
         tl.store(y + out_row + out, picked, mask=mask)
 
@@ -274,7 +274,7 @@ def members(
     c = along(ib, BI, 2, IDX)
     out_mask = (r < outer) & (ow < mw) & (c < inner)
     out_row = (od.to(tl.int64) * mh + oh) * mw * inner
-    out = r * (md * mh * mw * inner).to(IDX) + ow * inner + c
+    out = r * (md.to(IDX) * mh * mw * inner) + ow * inner + c
     window = tl.minimum(ow, mw - 1)
     origin_d = origin_of(od, origins_d, 0, 0, True, IDX)
     origin_h = origin_of(oh, origins_h, 0, 0, True, IDX)
@@ -282,8 +282,8 @@ def members(
     first_d, last_d = span_of(od, origin_d, stops_d, d, dd, True, True)
     first_h, last_h = span_of(oh, origin_h, stops_h, h, dh, True, True)
     first_w, last_w = span_of(window, origin_w, stops_w, w, dw, True, True)
-    row_length = (w * inner).to(tl.int64)
-    images = r * (d * h * w * inner).to(IDX)
+    row_length = w.to(tl.int64) * inner
+    images = r * (d.to(IDX) * h * w * inner)
     theirs = tl.load(y + out_row + out, mask=out_mask, other=0)
     count = tl.zeros([BW, R, BI], tl.int64)
     high = tl.zeros([BW, R, BI], tl.float64 if TWOFOLD else SUM)
