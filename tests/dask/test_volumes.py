@@ -96,6 +96,32 @@ def test_sharding(volume):
         np.testing.assert_array_equal(found[:], pg.max_pool(volume, 2, layout="ZYX"))
 
 
+@pytest.mark.parametrize("shape", [(0, 20), (20, 0), (1, 20)])
+def test_nothing_to_pool(shape):
+    source = zarr.create_array(MemoryStore(), shape=shape, chunks=(8, 8), dtype="uint8")
+    assert volumes.pool(source, MemoryStore()).shape == (shape[0] // 2, shape[1] // 2)
+
+
+@pytest.mark.parametrize("source", ["a.zarr", zarr.open_array])
+def test_local_paths_mean_the_same_to_workers_started_elsewhere(source, volume, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made("a.zarr", volume)
+    seen = []
+    submit = engine.compute_block
+    monkeypatch.setattr(engine, "compute_block", lambda work, block: seen.append(work) or submit(work, block))
+    volumes.pool(source if isinstance(source, str) else source("a.zarr", mode="r"), "b.zarr")
+    volumes.pyramid("a.zarr", output="c.zarr", levels=1)
+    assert seen
+    assert all(a.store_path.store.root.is_absolute() for work in seen for a in (work.source, work.target))
+
+
+def test_a_task_that_cannot_see_the_source_fails_instead_of_pooling_fill_values(volume, tmp_path):
+    source = made(tmp_path / "a.zarr", volume)
+    (tmp_path / "a.zarr").rename(tmp_path / "b.zarr")
+    with pytest.raises(pg.errors.PoolgradError, match=r"there is no file://.*a\.zarr where this task runs"):
+        volumes.pool(source, tmp_path / "out.zarr", retries=0)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Interruptions
 
@@ -235,6 +261,50 @@ class TestTargets:
         with pytest.raises(pg.errors.InvalidArgument, match="target is the source"):
             volumes.pool(tmp_path / "a.zarr", tmp_path / "a.zarr", overwrite=True)
         np.testing.assert_array_equal(zarr.open_array(tmp_path / "a.zarr")[:], volume)
+
+    @pytest.mark.parametrize("target", ["a.zarr", "../here/a.zarr", "link.zarr", "a.zarr/inner", "."])
+    def test_the_source_by_another_name(self, target, volume, tmp_path, monkeypatch):
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+        made("a.zarr", volume)
+        (tmp_path / "here/link.zarr").symlink_to("a.zarr")
+        for source in ("a.zarr", zarr.open_array("a.zarr", mode="r")):
+            with pytest.raises(pg.errors.InvalidArgument, match=r"target is the source|one inside the other"):
+                volumes.pool(source, target, overwrite=True)
+        with pytest.raises(pg.errors.InvalidArgument, match="one inside the other"):
+            volumes.pyramid("a.zarr", output="a.zarr", overwrite=True)
+        np.testing.assert_array_equal(zarr.open_array("a.zarr", mode="r")[:], volume)
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_somebody_elses_folder(self, overwrite, volume, tmp_path):
+        (tmp_path / "letters").mkdir()
+        (tmp_path / "letters/one.txt").write_text("dear")
+        source = made(MemoryStore(), volume)
+        for target in (tmp_path / "letters", tmp_path / "letters/one.txt"):
+            with pytest.raises(pg.errors.InvalidArgument, match="neither a Zarr array nor free"):
+                volumes.pool(source, target, overwrite=overwrite)
+            with pytest.raises(pg.errors.InvalidArgument, match="neither a Zarr array nor free"):
+                volumes.pyramid(source, output=target, overwrite=overwrite)
+        assert [path.name for path in (tmp_path / "letters").iterdir()] == ["one.txt"]
+
+    @pytest.mark.parametrize(
+        "options", [{"memory": 1}, {"memory": SMALL["memory"], "chunks": 37}, {"chunks": 0}, {"shards": -1}]
+    )
+    def test_a_refused_call_leaves_what_is_there(self, options, volume, tmp_path):
+        source = made(MemoryStore(), volume)
+        with pytest.raises(pg.errors.InvalidArgument, match=r"memory|chunks|shards"):
+            volumes.pool(source, tmp_path / "new.zarr", **options)
+        assert not (tmp_path / "new.zarr").exists()
+        volumes.pool(source, tmp_path / "old.zarr")
+        with pytest.raises(pg.errors.InvalidArgument, match=r"memory|chunks|shards"):
+            volumes.pool(source, tmp_path / "old.zarr", "min", overwrite=True, **options)
+        found = zarr.open_array(tmp_path / "old.zarr", mode="r")[:]
+        np.testing.assert_array_equal(found, pg.max_pool(volume, 2, layout="ZYX"))
+
+    def test_a_single_number(self):
+        source = zarr.create_array(MemoryStore(), shape=(), dtype="uint8")
+        with pytest.raises(pg.errors.InvalidArgument, match="expected an array with axes"):
+            volumes.pool(source, MemoryStore())
 
     def test_nothing_there(self, tmp_path):
         with pytest.raises(pg.errors.InvalidArgument, match="there is no Zarr array or group at"):
@@ -387,3 +457,12 @@ def test_other_tools_read_the_pyramid(rng, tmp_path):
     volumes.pyramid(tmp_path / "x.zarr", "max", 2, 2, output=tmp_path / "image.zarr")
     (node,) = Reader(parse_url(tmp_path / "image.zarr"))()
     assert [level.shape for level in node.data] == [(16, 16, 16), (8, 8, 8), (4, 4, 4)]
+
+
+@pytest.mark.parametrize(
+    ("axes", "shape"), [("tcyx", (2, 2, 4, 5)), ("yxc", (4, 5, 2)), ("tczyx", (2, 2, 4, 4, 5)), ("zyx", (4, 4, 5))]
+)
+def test_one_number_pools_space_but_neither_time_nor_channels(axes, shape):
+    source = zarr.create_array(MemoryStore(), shape=shape, chunks=(1,) * len(shape), dtype="uint8")
+    image = volumes.pyramid(source, levels=1, output=MemoryStore(), axes=axes)
+    assert image["1"].shape == tuple(n if a in "tc" else -(-n // 2) for a, n in zip(axes, shape, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -11,6 +12,7 @@ import numcodecs
 import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.core.sync import sync
+from zarr.storage import LocalStore, WrapperStore
 
 from ..errors import InvalidArgument
 
@@ -21,9 +23,12 @@ ZarrGroup: TypeAlias = Any
 def opened(name: str, path: Any, mode: str = "r") -> ZarrArray | ZarrGroup:
     """The array or group at a path, an address or in a store."""
     if isinstance(path, zarr.Array | zarr.Group):
-        return path
+        store = path.store_path.store
+        if not isinstance(store, LocalStore) or store.root.is_absolute():
+            return path
+        return zarr.open(LocalStore(absolute(store.root), read_only=store.read_only), path=path.path, mode=mode)
     try:
-        return zarr.open(path, mode=mode)
+        return zarr.open(absolute(path), mode=mode)
     except FileNotFoundError:
         raise InvalidArgument(f"{name}: there is no Zarr array or group at {path}", argument=name, given=path) from None
 
@@ -40,6 +45,25 @@ def opened_array(name: str, path: Any) -> ZarrArray:
         problem = f"{name}: {path} is a group with {', '.join(sorted(found)) or 'nothing'} in it, expected an array"
         raise InvalidArgument(problem, argument=name, given=path)
     return found[levels["datasets"][0]["path"]]
+
+
+def absolute(path: Any) -> Any:
+    """A local path from the root on, so that it means the same folder to workers that were started elsewhere."""
+    return os.path.abspath(path) if _is_local(path) else path
+
+
+def location(store: Any, path: str | None = None) -> str:
+    """Where something is, links followed: equal for all names of one place."""
+    while isinstance(store, WrapperStore):
+        store = store._store
+    store = store.root if isinstance(store, LocalStore) else store
+    text = str(store).removeprefix("file://")
+    store = os.path.realpath(text) if _is_local(text) else text
+    return os.path.join(store, path or "").rstrip("/")
+
+
+def _is_local(path: Any) -> bool:
+    return isinstance(path, str | os.PathLike) and "://" not in str(path)
 
 
 def unit(array: ZarrArray) -> tuple[int, ...]:
@@ -61,6 +85,14 @@ def present(array: ZarrArray, keys: Sequence[str]) -> list[bool]:
         return list(await asyncio.gather(*map(store.exists, keys)))
 
     return list(sync(ask()))
+
+
+def expect_within_reach(array: ZarrArray) -> None:
+    """Refuses an array that this process cannot see. Its chunks would be taken for ones that are not stored: for the
+    fill value."""
+    key = "zarr.json" if array.metadata.zarr_format == 3 else ".zarray"
+    if not present(array, [f"{array.path}/{key}" if array.path else key])[0]:
+        raise InvalidArgument(f"there is no {array.store_path} where this task runs", given=str(array.store_path))
 
 
 def all_keys(array: ZarrArray) -> set[str]:
@@ -90,21 +122,15 @@ def name_dimensions(array: ZarrArray, names: Sequence[str]) -> None:
         put(array, f"{array.path}/zarr.json" if array.path else "zarr.json", json.dumps(metadata, indent=2).encode())
 
 
-def made_like(
+def cut_like(
     source: ZarrArray,
-    store: Any,
-    name: str | None,
     shape: tuple[int, ...],
     *,
-    chunks: tuple[int, ...] | None = None,
-    shards: tuple[int, ...] | None = None,
-    compression: str = "keep",
-    zarr_format: int | None = None,
-    attributes: dict[str, Any] | None = None,
-    dimension_names: Sequence[str] | None = None,
-    overwrite: bool = False,
-) -> ZarrArray:
-    """A new array with the dtype of the source, and with its format, chunks and compression unless others are given."""
+    chunks: tuple[int, ...] | None,
+    shards: tuple[int, ...] | None,
+    zarr_format: int | None,
+) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
+    """Chunks and shards for an array of this shape: those of the source unless others are given."""
     form = zarr_format or source.metadata.zarr_format
     if form == 2 and shards is not None:
         raise InvalidArgument("shards need Zarr format 3", argument="shards", given=shards)
@@ -113,6 +139,25 @@ def made_like(
     chunks = tuple(max(1, min(n, size)) for n, size in zip(chunks or source.chunks, shape, strict=True))
     if shards is not None:  # a shard is whole chunks
         shards = tuple(max(c, min(s, -(-n // c) * c) // c * c) for s, c, n in zip(shards, chunks, shape, strict=True))
+    return chunks, shards
+
+
+def made_like(
+    source: ZarrArray,
+    store: Any,
+    name: str | None,
+    shape: tuple[int, ...],
+    chunks: tuple[int, ...],
+    shards: tuple[int, ...] | None,
+    *,
+    compression: str = "keep",
+    zarr_format: int | None = None,
+    attributes: dict[str, Any] | None = None,
+    dimension_names: Sequence[str] | None = None,
+    overwrite: bool = False,
+) -> ZarrArray:
+    """A new array with the dtype of the source, and with its format and compression unless others are given."""
+    form = zarr_format or source.metadata.zarr_format
     names = dimension_names or getattr(source.metadata, "dimension_names", None)
     options: dict[str, Any] = {"dimension_names": names} if form == 3 else {}
     return zarr.create_array(

@@ -94,6 +94,8 @@ class Work:
 
 def compute_block(work: Work, block: Block) -> Done:
     """Computes a block and writes those of its pieces that are not there yet."""
+    arrays.expect_within_reach(work.source)
+    arrays.expect_within_reach(work.target)
     place, keys = work.place(block), work.keys(block)
     there = arrays.present(work.target, [*keys, work.marker(block)])
     if there[-1] or all(there[:-1]):
@@ -131,26 +133,40 @@ def _pieces(work: Work, place: tuple[slice, ...]) -> tuple[Piece, ...]:
     return tuple(found)
 
 
+def expect_room(
+    source: ZarrArray, target_shape: tuple[int, ...], unit: tuple[int, ...], windows: tuple[Windows | None, ...],
+    most_bytes: int,
+) -> list[int]:  # fmt: skip
+    """The smallest block, one piece of the target; refused if a task has not the memory for its input."""
+    shape = [min(u, -(-n // u) * u) for u, n in zip(unit, target_shape, strict=True)]
+    size = _input_bytes(source, shape, windows)
+    if size > most_bytes:
+        needed, allowed = _mebibytes(size), _mebibytes(most_bytes)
+        problem = f"a piece {unit} of the target needs {needed} of input, but memory allows a task only {allowed}"
+        raise InvalidArgument(f"{problem}; give more memory, fewer threads or smaller chunks", argument="memory")
+    return shape
+
+
+def _input_bytes(source: ZarrArray, shape: list[int], windows: tuple[Windows | None, ...]) -> int:
+    """How much of the source the largest block of this shape reads."""
+    return int(np.dtype(source.dtype).itemsize) * math.prod(
+        min(n, size) if w is None else _reach(w, min(size, w.count))
+        for n, size, w in zip(source.shape, shape, windows, strict=True)
+    )
+
+
 def block_shape(
     source: ZarrArray, target_shape: tuple[int, ...], unit: tuple[int, ...], windows: tuple[Windows | None, ...],
     most_bytes: int, least_blocks: int,
 ) -> tuple[int, ...]:  # fmt: skip
     """Blocks as large as `most_bytes` of input allow and as is worth it: they cover the chunks that they read, but are
     not so large that there are fewer than `least_blocks`."""
-    itemsize = np.dtype(source.dtype).itemsize
     strides = [1 if w is None else w.stride for w in windows]
 
     def input_bytes(shape: list[int]) -> int:
-        return int(itemsize) * math.prod(
-            min(n, size) if w is None else _reach(w, min(size, w.count))
-            for n, size, w in zip(source.shape, shape, windows, strict=True)
-        )
+        return _input_bytes(source, shape, windows)
 
-    shape = [min(u, -(-n // u) * u) for u, n in zip(unit, target_shape, strict=True)]
-    if input_bytes(shape) > most_bytes:
-        needed, allowed = _mebibytes(input_bytes(shape)), _mebibytes(most_bytes)
-        problem = f"a piece {unit} of the target needs {needed} of input, but memory allows a task only {allowed}"
-        raise InvalidArgument(f"{problem}; give more memory, fewer threads or smaller chunks", argument="memory")
+    shape = expect_room(source, target_shape, unit, windows, most_bytes)
     wanted = [
         min(-(-max(u, c // s) // u) * u, -(-n // u) * u)
         for u, c, s, n in zip(unit, source.chunks, strides, target_shape, strict=True)

@@ -112,7 +112,7 @@ def _region(work: Work, block: Block) -> str:
 @contextmanager
 def local(threads: int | None, memory: int | None) -> Iterator[Engine]:
     """An engine of threads of this process. With less memory than all threads need, fewer tasks run at once."""
-    count = threads or len(os.sched_getaffinity(0))
+    count = threads or _cores()
     budget = (memory - BASE_MEMORY) if memory is not None else 2**30 * count
     if budget <= 0:
         raise InvalidArgument(f"memory must be more than {BASE_MEMORY >> 20} MiB", argument="memory", given=memory)
@@ -122,6 +122,11 @@ def local(threads: int | None, memory: int | None) -> Iterator[Engine]:
         yield Engine(executor, lambda: count, budget // (TIMES_INPUT * count))
     finally:
         executor.shutdown(cancel_futures=True)
+
+
+def _cores() -> int:
+    """How many cores this process may use; not every system tells, then all there are."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

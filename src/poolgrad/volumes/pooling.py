@@ -19,7 +19,7 @@ from ..policy import Policy, resolve
 from ..windows import Pool, Windows
 from . import arrays, engine, ngff
 from .arrays import ZarrArray, ZarrGroup
-from .blocks import MARKERS, Work, block_shape
+from .blocks import MARKERS, Work, block_shape, expect_room
 from .engine import Engine, Watcher
 from .ngff import Level
 
@@ -77,13 +77,12 @@ def pool(
     resume          go on with a target that an interrupted run of the same call has left
     """
     try:
-        array = arrays.opened_array("source", source)
+        array, target = arrays.opened_array("source", source), arrays.absolute(target)
         geometry = _geometry(array.shape, window, strides, padding)
-        shape = tuple(n if w is None else w.count for n, w in zip(array.shape, geometry, strict=True))
         recipe = _recipe(array, op, geometry, nan)
         layout = {"chunks": chunks, "shards": shards, "compression": compression, "zarr_format": zarr_format}
-        result, fresh = _target(array, target, None, shape, recipe, layout, resume, overwrite)
         with _engine(cluster, threads, memory) as on:
+            result, fresh = _target(on, array, target, None, geometry, recipe, layout, resume, overwrite)
             _run(on, array, result, fresh, geometry, recipe, retries, watch)
         return result
     except Exception as error:
@@ -125,7 +124,7 @@ def pyramid(
     Everything else is as in `pool`.
     """
     try:
-        group, path, image = _image(source, output, axes, scale, unit)
+        group, path, image = _image(source, arrays.absolute(output), axes, scale, unit)
         first = ngff.first_level(image, len(image["axes"]))
         names = [axis["name"] for axis in image["axes"]]
         layout = {"chunks": chunks, "shards": shards, "compression": compression, "zarr_format": None, "names": names}
@@ -133,7 +132,8 @@ def pyramid(
             if path is not None:  # not in the image yet
                 _copy_first_level(on, arrays.opened_array("source", source), group, layout, resume, overwrite, retries,
                                   watch and watch("0"))  # fmt: skip
-            made = _add_levels(on, group, first, op, window, levels, nan, layout, resume, overwrite, retries, watch)
+            made = _add_levels(on, group, first, op, window, levels, nan, layout, resume, overwrite, retries, watch,
+                               image["axes"])  # fmt: skip
         details = {"method": f"poolgrad.volumes.pyramid {op}", "version": __version__, "window": _shown(window)}
         arrays.name_dimensions(group[first.path], names)
         ngff.write(group, image, made, op, details)
@@ -153,9 +153,9 @@ def _run(
     """Computes what is missing of the target, and says so in its attributes."""
     if target.attrs["poolgrad"].get("complete"):
         return
-    shape = block_shape(source, target.shape, arrays.unit(target), geometry, on.task_memory, 4 * on.workers())
-    work = Work(source, target, geometry, _job(source, geometry, recipe), shape)
     if target.size:
+        shape = block_shape(source, target.shape, arrays.unit(target), geometry, on.task_memory, 4 * on.workers())
+        work = Work(source, target, geometry, _job(source, geometry, recipe), shape)
         on.run(work, None if fresh else work.finished(), retries, watch)
     arrays.remove_all(target, MARKERS)
     target.attrs["poolgrad"] = {**recipe, "complete": True}
@@ -211,6 +211,8 @@ def _per_axis(name: str, value: PerAxis, rank: int, otherwise: int) -> tuple[int
 def _recipe(source: ZarrArray, op: str, geometry: tuple[Windows | None, ...], nan: str | None) -> dict[str, Any]:
     """What is computed, in the words that stand in the attributes of the target: a run goes on only with its own."""
     checks.choice("op", op, tuple(OPS))
+    if not source.shape:
+        checks.refuse("source", "a single number", "an array with axes")
     if np.dtype(source.dtype).kind not in "iuf" and source.dtype.name != "bfloat16":
         checks.refuse_type("source", source.dtype, "an array of numbers")
     axes = [None if w is None else [w.window, w.stride, w.before, w.count] for w in geometry]
@@ -218,12 +220,15 @@ def _recipe(source: ZarrArray, op: str, geometry: tuple[Windows | None, ...], na
 
 
 def _target(
-    source: ZarrArray, store: Any, name: str | None, shape: tuple[int, ...], recipe: dict[str, Any],
-    layout: dict[str, Any], resume: bool, overwrite: bool,
+    on: Engine, source: ZarrArray, store: Any, name: str | None, geometry: tuple[Windows | None, ...],
+    recipe: dict[str, Any], layout: dict[str, Any], resume: bool, overwrite: bool,
 ) -> tuple[ZarrArray, bool]:  # fmt: skip
     """The array to write to, and whether it is new: if not, an interrupted run has left it."""
-    there = None if overwrite else _existing(store, name)
-    if there is not None:
+    _expect_apart(source, store, name)
+    there = _existing(store, name)
+    if there is None:
+        _expect_free(store, name)
+    elif not overwrite:
         known = dict(there.attrs).get("poolgrad") if isinstance(there, zarr.Array) else None
         if not resume:
             problem = "exists already; resume goes on with it, overwrite replaces it"
@@ -232,12 +237,15 @@ def _target(
             problem = f"was not begun by this call ({known or 'it has no record of one'}), so it cannot be resumed"
             raise InvalidArgument(f"target {_called(store, name)} {problem}", argument="resume", given=known)
         return there, False
-    if _location(source) == _location_of(store, name):
-        raise InvalidArgument("target is the source", argument="target", given=str(store))
-    rank = len(shape)
-    sizes = {key: layout[key] and _per_axis(key, layout[key], rank, 1) for key in ("chunks", "shards")}
+    shape = tuple(n if w is None else w.count for n, w in zip(source.shape, geometry, strict=True))
+    wanted = {
+        key: None if layout[key] is None else _per_axis(key, layout[key], len(shape), 1) for key in ("chunks", "shards")
+    }
+    chunks, shards = arrays.cut_like(source, shape, **wanted, zarr_format=layout["zarr_format"])
+    expect_room(source, shape, shards or chunks, geometry, on.task_memory)  # before anything is made or replaced
     made = arrays.made_like(
-        source, store, name, shape, **sizes, compression=layout["compression"], zarr_format=layout["zarr_format"],
+        source, store, name, shape, chunks, shards, compression=layout["compression"],
+        zarr_format=layout["zarr_format"],
         attributes={"poolgrad": {**recipe, "complete": False}}, overwrite=overwrite,
         dimension_names=layout.get("names"),
     )  # fmt: skip
@@ -247,18 +255,26 @@ def _target(
 def _existing(store: Any, name: str | None) -> Any:
     try:
         return zarr.open(store, path=name, mode="r+")
-    except FileNotFoundError:
+    except (FileNotFoundError, FileExistsError):  # nothing, or a file
         return None
 
 
-def _location(array: ZarrArray) -> str:
-    return str(array.store_path).rstrip("/")
+def _expect_apart(source: ZarrArray, store: Any, name: str | None) -> None:
+    """Refuses a target that would be written over the source."""
+    here, there = arrays.location(source.store_path.store, source.path), arrays.location(store, name)
+    if here == there:
+        raise InvalidArgument("target is the source", argument="target", given=there)
+    if here.startswith(f"{there}/") or there.startswith(f"{here}/"):
+        problem = f"target {there} and source {here} lie one inside the other"
+        raise InvalidArgument(problem, argument="target", given=there)
 
 
-def _location_of(store: Any, name: str | None) -> str:
-    if isinstance(store, str | os.PathLike) and "://" not in str(store):
-        store = f"file://{os.path.abspath(store)}"
-    return _called(str(store).rstrip("/"), name)
+def _expect_free(store: Any, name: str | None) -> None:
+    """Refuses a place on this machine where something lies that is not Zarr's, also for replacing it."""
+    place = arrays.location(store, name)
+    if (os.path.isdir(place) and os.listdir(place)) or (os.path.isfile(place) and not place.endswith(".zip")):
+        problem = f"target {place} is neither a Zarr array nor free"
+        raise InvalidArgument(problem, argument="target", given=place)
 
 
 def _called(store: Any, name: str | None) -> str:
@@ -290,6 +306,9 @@ def _image(
     if output is None:
         problem = f"{source} is an array, which cannot have levels beside it: say with output where to make the image"
         raise InvalidArgument(problem, argument="output")
+    _expect_apart(array, output, "0")
+    if _existing(output, None) is None:
+        _expect_free(output, None)
     group = zarr.open_group(output, mode="a", zarr_format=array.metadata.zarr_format)
     return group, "0", _new_image(array, "0", axes, scale, unit)
 
@@ -325,16 +344,17 @@ def _copy_first_level(
     geometry: tuple[Windows | None, ...] = (None,) * array.ndim
     recipe = _recipe(array, "max", geometry, None)
     place = _inside(group, "0")
-    target, fresh = _target(array, group.store_path.store, place, array.shape, recipe, layout, resume, overwrite)
+    target, fresh = _target(on, array, group.store_path.store, place, geometry, recipe, layout, resume, overwrite)
     _run(on, array, target, fresh, geometry, recipe, retries, watch)
 
 
 def _add_levels(
     on: Engine, group: ZarrGroup, first: Level, op: str, window: PerAxis, levels: int | None, nan: str | None,
     layout: dict[str, Any], resume: bool, overwrite: bool, retries: int, watch: Namer | None,
+    axes: list[dict[str, str]],
 ) -> list[Level]:  # fmt: skip
     made, current = [first], group[first.path]
-    sizes = _level_window(window, current)
+    sizes = _level_window(window, axes)
     while levels is None or len(made) <= levels:
         pooled = [axis for axis, k in enumerate(sizes) if k > 1]
         if levels is None and all(current.shape[axis] <= current.chunks[axis] for axis in pooled):
@@ -344,21 +364,21 @@ def _add_levels(
             break
         level = made[-1].coarser(str(len(made)), steps, steps)
         geometry = _geometry(current.shape, steps, None, "ceil")
-        shape = tuple(n if w is None else w.count for n, w in zip(current.shape, geometry, strict=True))
         recipe = _recipe(current, op, geometry, nan)
         place = _inside(group, level.path)
-        target, fresh = _target(current, group.store_path.store, place, shape, recipe, layout, resume, overwrite)
+        target, fresh = _target(on, current, group.store_path.store, place, geometry, recipe, layout, resume, overwrite)
         _run(on, current, target, fresh, geometry, recipe, retries, watch and watch(level.path))
         made.append(level)
         current = target
     return made
 
 
-def _level_window(window: PerAxis, array: ZarrArray) -> tuple[int, ...]:
-    """One integer holds for the last three axes: time and channels are not pooled."""
-    if not isinstance(window, (list, tuple)):
-        window = (window,) * min(3, array.ndim)
-    return _per_axis("window", window, array.ndim, 1)
+def _level_window(window: PerAxis, axes: list[dict[str, str]]) -> tuple[int, ...]:
+    """One integer holds for the axes in space: time and channels are not pooled."""
+    if isinstance(window, (list, tuple)):
+        return _per_axis("window", window, len(axes), 1)
+    size = checks.integer("window", window, at_least=1)
+    return tuple(size if axis.get("type", "space") == "space" else 1 for axis in axes)
 
 
 def _inside(group: ZarrGroup, name: str) -> str:
