@@ -4,13 +4,14 @@ PyTorch has none."""
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
 import poolgrad
 import poolgrad.torch as pt
-from poolgrad.errors import InvalidArgument
+from poolgrad.errors import InvalidArgument, InvalidType
 
 SIZES = (9, 10, 7)
 FORMATS = {2: torch.channels_last, 3: torch.channels_last_3d}
@@ -377,3 +378,31 @@ def test_bad_words_and_types(device):
         pt.max_pool2d(torch.ones(1, 4, 4, dtype=torch.complex64, device=device), 2)
     with pytest.raises(InvalidArgument, match="no kernels for device"):
         poolgrad.backends.torch.kernels.kernels_for(torch.empty(1, device="meta"))
+
+
+def test_integers_of_numpy_are_integers():
+    x = torch.randn(1, 2, 8, 8)
+    two = np.int64(2)
+    assert torch.equal(pt.max_pool2d(x, two, (two, 1), padding=np.int32(1)), F.max_pool2d(x, 2, (2, 1), 1))
+    assert torch.equal(pt.avg_pool2d(x, 2, divisor_override=two), pt.avg_pool2d(x, 2, divisor_override=2))
+    drawn = pt.fractional_max_pool2d(x, 2, output_size=3, seed=np.int64(7))
+    assert torch.equal(drawn, pt.fractional_max_pool2d(x, 2, output_size=3, seed=7))
+
+
+@pytest.mark.parametrize(
+    ("argument", "call"),
+    [
+        ("input", lambda x: pt.max_pool2d(x.numpy(), 2)),
+        ("input", lambda x: pt.adaptive_avg_pool2d(x.tolist(), 2)),
+        ("input", lambda x: pt.fractional_max_pool2d([x], 2, output_size=3)),
+        ("kernel_size", lambda x: pt.max_pool2d(x, 2.0)),
+        ("divisor_override", lambda x: pt.avg_pool2d(x, 2, divisor_override=2.5)),
+        ("seed", lambda x: pt.fractional_max_pool2d(x, 2, output_size=3, seed=3.5)),
+        ("seed", lambda x: pt.fractional_max_pool2d(x, 2, output_size=3, seed=(1, 2, 3))),
+    ],
+)
+def test_what_is_of_the_wrong_kind_is_named(argument, call):
+    with pytest.raises((InvalidType, InvalidArgument)) as error:
+        call(torch.randn(1, 2, 8, 8))
+    assert error.value.argument == argument
+    assert error.value.operator.endswith("pool2d")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypeAlias
 
+import numpy as np
 import torch
 
 from ..backends.torch import geometry
@@ -39,6 +40,15 @@ def rule_of(ties: str | None, nan: str | None) -> tuple[str, str]:
     return chosen.ties, chosen.nan
 
 
+def shape_of(name: str, x: torch.Tensor) -> Sequence[int]:
+    """The shape of the input. `torch.jit.trace` shows sizes as tensors: what it records holds for these sizes alone."""
+    if not isinstance(x, torch.Tensor):
+        raise InvalidType(f"input is a {type(x).__name__}, expected a tensor", operator=name, argument="input")
+    if not torch.compiler.is_compiling() and torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return tuple(int(n) for n in x.shape)
+    return x.shape
+
+
 def expect_input(name: str, shape: Sequence[int], axes: int) -> None:
     """Refuses what is not a batch of images, or one image, with `axes` spatial axes and something in it."""
     if len(shape) not in (axes + 1, axes + 2) or any(n == 0 for n in shape[-axes - 1 :]):
@@ -46,14 +56,24 @@ def expect_input(name: str, shape: Sequence[int], axes: int) -> None:
         refuse(name, "input", f"a tensor of shape {tuple(shape)}", expected)
 
 
+def whole(name: str, argument: str, value: Any) -> int:
+    """An integer, NumPy's included; other kinds of value are refused."""
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+        raise InvalidType(
+            f"{argument} has {value!r}, expected an integer", operator=name, argument=argument, given=value
+        )
+    return value  # type: ignore[return-value]
+
+
 def per_axis(name: str, argument: str, value: Size, axes: int, at_least: int) -> list[int]:
     """One integer for every spatial axis."""
-    values: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
-    if len(values) not in (1, axes):
+    given: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
+    if len(given) not in (1, axes):
         refuse(name, argument, value, f"expected one integer or {axes}, one per spatial axis")
+    values = [whole(name, argument, number) for number in given]
     for number in values:
-        if isinstance(number, bool) or not isinstance(number, (int, torch.SymInt)):
-            raise InvalidType(f"{argument} is {value!r}, expected integers", operator=name, argument=argument)
         if number < at_least:
             least = "greater than zero" if at_least == 1 else "non-negative"
             refuse(name, argument, value, f"it must be {least}")
@@ -77,13 +97,14 @@ def regular(
     divide  what averages divide by: "real" elements, "padded" ones too, or the "constant" `divisor`
     """
     given = (kernel_size, stride, padding, dilation, ceil_mode, divide, divisor)
+    shape = shape_of(name, x)
     if torch.compiler.is_compiling():
-        return _regular(name, x.shape, axes, *given)
-    arguments = (name, tuple(x.shape), axes, *given)
+        return _regular(name, shape, axes, *given)
+    arguments = (name, tuple(shape), axes, *given)
     key = exact(arguments) if plain(arguments) else None
     found = _geometries.get(key)
     if found is None:
-        found = _regular(name, x.shape, axes, *given)
+        found = _regular(name, shape, axes, *given)
         if key is not None:
             keep(_geometries, key, found)
     return found
@@ -177,12 +198,13 @@ def _pairs(name: str, padding: Sequence[object], window: list[int], dilations: l
 
 def adaptive(name: str, x: torch.Tensor, axes: int, output_size: int | Sequence[int | None] | None) -> Encoded:
     """The geometry of windows that cover each axis evenly. None keeps an axis as long as it is."""
-    expect_input(name, x.shape, axes)
+    shape = shape_of(name, x)
+    expect_input(name, shape, axes)
     wanted: list[Any] = list(output_size) if isinstance(output_size, (list, tuple)) else [output_size]
     if len(wanted) not in (1, axes):
         refuse(name, "output_size", output_size, f"expected one integer or {axes}, one per spatial axis")
     wanted = wanted * axes if len(wanted) == 1 else wanted
-    sizes = list(x.shape[-axes:])
+    sizes = list(shape[-axes:])
     counts = [n if size is None else size for n, size in zip(sizes, wanted, strict=True)]
     counts = per_axis(name, "output_size", counts, axes, 0)
     encoded = [geometry.adaptive_axis(n, count) for n, count in zip(sizes, counts, strict=True)]

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..backends.torch import geometry
 from ..backends.torch.geometry import Encoded
-from .arguments import Size, expect_input, per_axis, refuse
+from .arguments import Size, expect_input, per_axis, refuse, shape_of, whole
 
 
 class Planes(NamedTuple):
@@ -80,8 +80,9 @@ def drawn(
     pseudo_random: bool,
 ) -> Planes | Encoded:
     """The windows over x: a geometry if there is a seed."""
-    expect_input(name, x.shape, axes)
-    sizes = list(x.shape[-axes:])
+    shape = shape_of(name, x)
+    expect_input(name, shape, axes)
+    sizes = list(shape[-axes:])
     counts = _counts(name, sizes, output_size, output_ratio)
     if seed is None:
         if kernel_size is None or overlapping or pseudo_random:
@@ -166,7 +167,10 @@ def _seeded(
 ) -> Encoded:
     if any(m > n for n, m in zip(sizes, counts, strict=True)):
         refuse(name, "output_size", counts, f"expected at most one window per element of {sizes}")
-    first, second = (seed, 0) if isinstance(seed, int) else seed
+    seeds = seed if isinstance(seed, (list, tuple)) else (seed, 0)
+    if len(seeds) != 2:
+        refuse(name, "seed", seed, "expected one integer or two")
+    first, second = (whole(name, "seed", number) for number in seeds)
     lengths = [0] * len(sizes) if window is None else window
     encoded = [
         geometry.drawn_axis(n, m, k, overlapping, pseudo_random, first, second)

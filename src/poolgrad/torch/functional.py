@@ -114,12 +114,11 @@ def _avg_pool(
 ) -> Tensor:  # fmt: skip
     """The average of every window. Padding counts as zeros, unless `count_include_pad` is False."""
     name = f"avg_pool{axes}d"
-    if divisor_override is not None and divisor_override == 0:
+    divisor = 1 if divisor_override is None else arguments.whole(name, "divisor_override", divisor_override)
+    if divisor == 0:
         refuse(name, "divisor_override", divisor_override, "it must not be zero")
     divide = "constant" if divisor_override is not None else "padded" if count_include_pad else "real"
-    encoded = arguments.regular(
-        name, input, axes, kernel_size, stride, padding, 1, ceil_mode, divide, divisor_override or 1
-    )
+    encoded = arguments.regular(name, input, axes, kernel_size, stride, padding, 1, ceil_mode, divide, divisor)
     return ops.mean(input, encoded)
 
 
@@ -229,7 +228,7 @@ def _max_unpool(
     Where an index occurs more than once, the last entry stands, on every device.
     """
     name = f"max_unpool{axes}d"
-    arguments.expect_input(name, input.shape, axes)
+    arguments.expect_input(name, arguments.shape_of(name, input), axes)
     if indices.shape != input.shape:
         refuse(
             name, "indices", f"of shape {tuple(indices.shape)}", f"expected the shape of input, {tuple(input.shape)}"
