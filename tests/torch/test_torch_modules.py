@@ -162,6 +162,7 @@ def test_the_report_is_printed(capsys):
         pt.nn.MaxPool2d(3, padding="same"),
         pt.nn.AvgPool2d(3, padding=((0, 1), (1, 0))),
         pt.nn.FractionalMaxPool2d(2, 3, seed=1),
+        pt.nn.FractionalAvgPool2d(2, 3, seed=1),
     ],
 )
 def test_what_pytorch_cannot_do_is_not_reverted(module):
@@ -175,3 +176,14 @@ def test_saved_models_are_interchangeable():
     torch.save(pt.convert(network(), report=None).state_dict(), file)
     file.seek(0)
     network().load_state_dict(torch.load(file))
+
+
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("module", [pt.nn.MaxPool2d(3, 2, 1), pt.nn.AvgPool2d(2), pt.nn.AdaptiveMaxPool2d(3)])
+def test_a_trace_holds_for_its_sizes(module):
+    traced = torch.jit.trace(module, torch.randn(2, 3, 8, 8))
+    x = torch.randn(5, 3, 8, 8, requires_grad=True)
+    assert torch.equal(traced(x), module(x))
+    assert torch.equal(torch.autograd.grad(traced(x).sum(), x)[0], torch.autograd.grad(module(x).sum(), x)[0])
+    with pytest.raises(RuntimeError, match="spatial axes"):
+        traced(torch.randn(2, 3, 10, 10))

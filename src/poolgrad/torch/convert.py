@@ -19,6 +19,7 @@ _Say = Callable[[str], object]
 
 _OURS: dict[type, type] = {getattr(torch.nn, name): getattr(nn, name) for name in nn.__all__ if hasattr(torch.nn, name)}
 _THEIRS = {ours: theirs for theirs, ours in _OURS.items()}
+_NEW = {getattr(nn, name) for name in nn.__all__} - _THEIRS.keys()
 
 
 def convert(model: _Model, report: _Say | None = print) -> _Model:
@@ -44,9 +45,9 @@ def revert(model: _Model, report: _Say | None = print) -> _Model:
     MaxPool1d(kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False)
     """
     for path, module in model.named_modules():
-        if type(module) in _THEIRS and not _plain(module):
+        if type(module) in _NEW or (type(module) in _THEIRS and not _plain(module)):
             raise InvalidArgument(
-                f"{path or type(module).__name__}: {module} has arguments that torch.nn does not know",
+                f"{path or type(module).__name__}: {module} has no equal in torch.nn",
                 operator="revert",
                 argument="model",
                 given=module,
