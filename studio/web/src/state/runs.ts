@@ -11,14 +11,19 @@ export class Runs {
   private reported: Record<string, BlockProgress> = {};
   private timer: ReturnType<typeof setTimeout> | null = null;
   private fitWhenDone = false;
+  private starting = false;
 
   constructor(private readonly studio: Studio) {}
 
+  /** Asking twice, as with a double click, starts one run. */
   async run(fetch?: string[]): Promise<void> {
-    const { engine } = this.studio.state;
+    const { engine, run } = this.studio.state;
+    if (this.starting || run?.state === "running") return;
+    this.starting = true;
     this.reported = {};
     this.studio.set({ progress: {} });
     await this.studio.ask("run", { ...(fetch ? { fetch } : {}), ...(engine ? { engine } : {}) });
+    this.starting = false;
   }
 
   /** Runs a page that was just opened; with the pictures its blocks grow, so it is fitted once more. */

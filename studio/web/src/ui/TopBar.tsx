@@ -153,7 +153,8 @@ function RunButtons() {
           className="button danger"
           data-testid="stop"
           title="Stop (Esc)"
-          onClick={() => void studio.runs.stop()}
+          // The second half of a double click on Run is not meant for Stop.
+          onClick={({ detail }) => detail !== 2 && void studio.runs.stop()}
         >
           <Icon name="stop" /> Stop
         </button>
