@@ -96,6 +96,7 @@ function View({ block, info }: { block: string; info: WindowViewInfo }) {
   const cell = useCell(block, info, focus);
   const stage = useRef<HTMLDivElement>(null);
   const room = useRoom(stage, shown.size);
+  useFocusFromCanvas(stage);
 
   const go = (axis: number, value: number) => {
     const next = at.map((old, i) => (i === axis ? value : old));
@@ -275,6 +276,14 @@ function useRoom(stage: React.RefObject<HTMLDivElement | null>, columns: number)
   }, [stage]);
   const count = Math.max(1, columns);
   return { width: (size.width - 32 - 20 * (count - 1)) / count, height: size.height - 74 };
+}
+
+/** Whoever comes from the canvas steps through windows at once, and does not move the blocks behind them. */
+function useFocusFromCanvas(stage: React.RefObject<HTMLDivElement | null>): void {
+  useEffect(() => {
+    const active = document.activeElement;
+    if (!active || active === document.body || active.closest(".canvas")) stage.current?.focus({ preventScroll: true });
+  }, [stage]);
 }
 
 function nearestWindow(info: WindowViewInfo, depth: number, at: number): number {
