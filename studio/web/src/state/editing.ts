@@ -17,6 +17,8 @@ export type Canvas = {
   centre(): { x: number; y: number };
   fit(): void;
   reveal(names: readonly string[]): void;
+  /** Moves the view just so far that this rectangle is in it. */
+  show(place: { x: number; y: number }, size: Size): void;
   /** Where blocks stand that have no place of their own. */
   loose(): ReadonlyMap<string, Position>;
 };
@@ -122,6 +124,7 @@ export class Editing {
     }
     this.step(`Add ${type.type}`, all);
     this.select([name]);
+    this.canvas?.show(place, this.sizeOf(name));
     return name;
   }
 

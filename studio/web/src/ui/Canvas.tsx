@@ -32,7 +32,9 @@ import { WireEdge } from "./WireEdge";
 
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
-const FIT = { padding: 0.12, maxZoom: 1.1, minZoom: 0.1 };
+const FIT = { padding: 0.12, maxZoom: 1.1, minZoom: 0.03 };
+/** What stays free around a block that comes into view. */
+const EDGE = 24;
 /** What the picture of a result will take below a block. */
 const PICTURE_ROOM = 120;
 const IN_FRONT = { zIndex: 1 };
@@ -255,7 +257,7 @@ export function Canvas() {
         selectionKeyCode="Shift"
         selectionMode={SelectionMode.Partial}
         zoomOnDoubleClick={false}
-        minZoom={0.08}
+        minZoom={0.03}
         maxZoom={3}
         snapGrid={[8, 8]}
         snapToGrid
@@ -465,12 +467,29 @@ function useCanvasFor(edit: Studio["edit"], loose: ReadonlyMap<string, Position>
       },
       loose: () => loose,
       fit: () => void flow.fitView({ ...FIT, duration: 250 }),
+      show: ({ x, y }, { width, height }) => {
+        const pane = studio.root?.querySelector(".react-flow__pane")?.getBoundingClientRect();
+        if (!pane) return;
+        const from = flow.flowToScreenPosition({ x, y });
+        const to = flow.flowToScreenPosition({ x: x + width, y: y + height });
+        const view = flow.getViewport();
+        const right = inside(from.x, to.x, pane.left, pane.right);
+        const down = inside(from.y, to.y, pane.top, pane.bottom);
+        if (right || down) void flow.setViewport({ ...view, x: view.x + right, y: view.y + down }, { duration: 250 });
+      },
       reveal: (names) => void flow.fitView({ ...FIT, duration: 250, nodes: names.map((id) => ({ id })) }),
     };
     return () => {
       edit.canvas = null;
     };
   }, [edit, flow, studio, loose]);
+}
+
+/** How far a stretch must move to lie between two borders; its beginning counts where it is too long. */
+function inside(from: number, to: number, low: number, high: number): number {
+  const [first, last] = [low + EDGE, high - EDGE];
+  const back = Math.min(0, last - to);
+  return Math.max(back, first - from);
 }
 
 /** Shows the whole page once it is open and its blocks are measured. */

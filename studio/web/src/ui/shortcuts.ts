@@ -195,7 +195,10 @@ function step(studio: Studio, by: number): void {
   if (names.length === 0) return;
   const now = names.indexOf([...selection.blocks][0] ?? "");
   const next = names[(now + by + names.length) % names.length] ?? names[0];
-  if (next !== undefined) studio.edit.select([next]);
+  if (next === undefined) return;
+  studio.edit.select([next]);
+  const [x, y] = doc.position[next] ?? studio.edit.canvas?.loose().get(next) ?? [0, 0];
+  studio.edit.canvas?.show({ x, y }, studio.edit.canvas.size(next));
 }
 
 function leave(studio: Studio): void {
