@@ -198,7 +198,7 @@ function AxisNumbers({ block, type, attribute, text, choose }: FriendlyProps) {
   return (
     <div className="friendly">
       {axes.map((axis, i) => (
-        <label key={axis} className="axis-field">
+        <label key={axis} className={`axis-field ${whole ? "" : "broken"}`}>
           <input
             className="field"
             type="number"

@@ -149,7 +149,6 @@ function Actions({ result, axes, index }: { result: Result; axes: [number, numbe
       <Menu
         label="Copy the values"
         icon="copy"
-        text="Copy"
         small
         testid="copy-menu"
         items={[copy("list", "As a list"), copy("csv", "As CSV"), copy("python", "As Python")]}
@@ -157,7 +156,6 @@ function Actions({ result, axes, index }: { result: Result; axes: [number, numbe
       <Menu
         label="Download the values"
         icon="download"
-        text="Download"
         small
         testid="download-menu"
         items={[download("npy"), download("csv"), download("png")]}

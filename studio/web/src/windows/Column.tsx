@@ -59,8 +59,8 @@ export function Column({ column, info, stage, ink, planes, focus, cell, pinned, 
   return (
     <figure className="tensor-figure" data-testid={`column-${column.id}-figure`}>
       <figcaption>
-        <b>{words.title}</b>
-        <span>{words.above}</span>
+        <b title={words.title}>{words.title}</b>
+        <span title={words.above}>{words.above}</span>
       </figcaption>
       <canvas
         ref={canvas}
@@ -83,7 +83,7 @@ export function Column({ column, info, stage, ink, planes, focus, cell, pinned, 
         onDoubleClick={() => pin(false)}
       />
       <figcaption className="below">
-        <span>{words.below}</span>
+        <span title={words.below}>{words.below}</span>
       </figcaption>
     </figure>
   );
