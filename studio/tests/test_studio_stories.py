@@ -513,3 +513,40 @@ def test_two_hundred_blocks_are_quick(screen, write_page):
     )
     print(f"dragging: {np.median(frames):.0f} ms a frame, {len(frames)} frames")
     assert np.median(frames) < 34 * patience(), "a person sees it move, even on a busy machine without a graphics card"
+
+
+def test_a_double_click_on_run_runs_once_and_stops_nothing(screen, write_page):
+    """The button that starts a run becomes the one that stops it: the second click must not hit that one."""
+    shape = [1, 512, 512, 32]
+    blocks = [{"name": "x", "type": "RandomNormal", "attributes": {"shape": shape, "dtype": "float32"}}]
+    blocks += [
+        {"name": f"pool{i}", "type": "MaxPool", "attributes": {**POOL, "strides": [1, 1, 1, 1]}} for i in range(6)
+    ]
+    wires = ["x.output -> pool0.input", *(f"pool{i}.output -> pool{i + 1}.input" for i in range(5))]
+    screen.open_page(write_page(blocks, wires, name="double.page.json"))
+    screen.page.mouse.dblclick(*screen.middle(screen.at("run")))
+    expect(screen.at("run-status")).to_contain_text("Done", timeout=10000 * patience())
+    expect(screen.at("notice-bad")).to_have_count(0)
+
+
+def test_arrow_keys_step_through_windows_as_soon_as_the_view_is_open(screen):
+    """And do not move the block behind it."""
+    screen.open_example("maxpool3dgrad")
+    screen.block("maxpool3dgrad").locator(".block-head").click()
+    screen.press("v")
+    expect(screen.at("window-stage")).to_be_focused()
+    screen.press("ArrowRight")
+    expect(screen.at("window-stage")).to_have_attribute("data-index", "0,0,0,1,0")
+    expect(screen.at("undo")).to_be_disabled()
+
+
+def test_a_new_block_is_in_sight(screen):
+    screen.new_page()
+    pane = screen.page.locator(".react-flow__pane").bounding_box()
+    for name in ("MaxPool", "MaxPool_1", "MaxPool_2", "MaxPool_3"):
+        screen.at("palette-MaxPool").click()
+        expect(screen.block(name)).to_be_visible()
+        screen.page.wait_for_timeout(400)
+        box = screen.block(name).bounding_box()
+        assert pane["x"] <= box["x"]
+        assert box["x"] + box["width"] <= pane["x"] + pane["width"], f"{name} is under the inspector"
