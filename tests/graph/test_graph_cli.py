@@ -166,6 +166,15 @@ def test_export(poolgrad, page):
     assert poolgrad("export", page, "--to", "page")[1] == page.read_text()
 
 
+def test_files_that_cannot_be_written(poolgrad, page):
+    (page.parent / "file").write_text("")
+    for arguments in (("export", page, "-o", "nowhere/p.py"), ("run", page, "--feed", "x=x.npy", "--save", "file/out")):
+        code, _, err = poolgrad(*arguments)
+        assert code == 1
+        assert err.startswith("error: ")
+        assert "Traceback" not in err
+
+
 def test_ops_and_show(poolgrad):
     code, out, _ = poolgrad("ops")
     assert code == 0
@@ -226,13 +235,14 @@ def process(folder, *arguments):
     )  # fmt: skip
 
 
+@pytest.mark.timeout(120)
 def test_watch_runs_again_when_the_page_changes(page):
+    """However soon after the first run the change comes."""
     folder = page.parent
     watching = process(folder, "run", "page.json", "--feed", "x=x.npy", "--fetch", "y", "--json", "--watch")
     try:
         assert json.loads(watching.stdout.readline())["blocks"]["y"]["outputs"]["output"]["shape"] == [1, 2, 2, 1]
         assert "watching" in watching.stderr.readline()
-        time.sleep(0.5)
         opened = Page.load(page)
         opened.set("y", "strides", "1,1,1,1")
         opened.save(page)

@@ -178,14 +178,22 @@ class _Runner:
             from watchfiles import watch
         except ImportError:
             raise PageError("--watch needs the package watchfiles: pip install 'poolgrad[cli]'") from None
+        seen = self._state()
         self._run_once()
         messages.print(Text(f"watching {self.path.parent.resolve()}, Ctrl-C ends", "dim"))
         mine = self.save.resolve() if self.save else None
-        for changes in watch(self.path.resolve().parent, *self._fed_files(), raise_interrupt=False):
-            changed = [Path(name) for _, name in changes]
-            if any(_counts(path, mine) for path in changed):
+        folders = (self.path.resolve().parent, *self._fed_files())
+        # It wakes up twice a second even without a change, for those that came before it was listening.
+        for changes in watch(*folders, raise_interrupt=False, yield_on_timeout=True, rust_timeout=500):
+            now = self._state()
+            if now != seen or any(_counts(Path(name), mine) for _, name in changes):
+                seen = now
                 self._run_once()
         return 0
+
+    def _state(self) -> list[tuple[int, int] | None]:
+        """How the page and what is fed look on the disk."""
+        return [_stamp(path) for path in (self.path, *self._fed_files())]
 
     def _run_once(self) -> None:
         try:
@@ -206,6 +214,14 @@ class _Runner:
                 if f"{name}.{output}" in wanted:
                     file = self.save / f"{name.replace('/', '.')}.{output}.npy"
                     write_array(file, self.session.engine.to_numpy(array))
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
 
 
 def _counts(path: Path, saved: Path | None) -> bool:
