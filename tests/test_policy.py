@@ -155,7 +155,8 @@ def test_a_policy_belongs_to_its_task():
         await asyncio.gather(*(task(ties, want) for ties, want in wanted.items() for _ in range(5)))
         assert current() == ("first", "propagate")
 
-    asyncio.run(main())
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:  # another test's event loop may be running in this one
+        thread.submit(asyncio.run, main()).result()
 
 
 def test_a_policy_travels_with_a_copied_context():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -67,7 +68,8 @@ def test_a_page_is_edited_run_and_read_back(page):
         assert payload[:6] == b"\x93NUMPY", "a notebook has no address to fetch it from"
         await widget._studio.close()
 
-    asyncio.run(story())
+    with ThreadPoolExecutor(1) as thread:  # a browser test's event loop may be running in this one
+        thread.submit(asyncio.run, story()).result()
 
 
 def test_a_page_has_a_widget(page):

@@ -44,8 +44,9 @@ def harmless(text: str) -> str:
 
 
 def write_json(data: Any) -> None:
-    """Data for machines, on stdout."""
+    """Data for machines, on stdout, at once: the command may go on watching."""
     sys.stdout.write(json.dumps(data, allow_nan=False) + "\n")
+    sys.stdout.flush()
 
 
 def progress() -> Progress:
