@@ -16,6 +16,7 @@ import typer
 
 from poolgrad.errors import InvalidArgument, PoolgradError
 
+from .folder import PAGE
 from .security import LOOPBACK_NAMES, Access, state_file
 
 PORT: Final = 8421
@@ -32,7 +33,7 @@ def studio(
         Path, typer.Argument(help="The folder with the pages; a page file opens its folder and itself.")
     ] = Path("."),
     port: Annotated[
-        int, typer.Option(help="The port; if it is taken and was not asked for, a free one is chosen.")
+        int, typer.Option(min=0, max=65535, help="The port; if the usual one is taken, a free one is chosen.")
     ] = PORT,
     host: Annotated[
         str, typer.Option(help="The address to listen on. Others than this machine need a password.")
@@ -67,11 +68,12 @@ def serve(
     from .app import make_app
     from .studio import LARGEST_UPLOAD, Studio
 
+    _check_options(max_seconds, engine, certificate, key)
     folder, page = _folder_and_page(folder)
-    listening = _listen(host, port)
-    port = listening.getsockname()[1]
     foreign = host not in LOOPBACK_NAMES
     password = _password(password_file) if foreign else None
+    listening = _listen(host, port)
+    port = listening.getsockname()[1]
     access = Access(port, host, password, state_file(folder, port))
     secure = certificate is not None
     app = make_app(Studio(folder, max_memory=max_memory, run_seconds=max_seconds, engine=engine), access, secure)
@@ -122,10 +124,32 @@ def _machine_memory() -> int:
         return 0
 
 
+def _check_options(max_seconds: float, engine: str, certificate: Path | None, key: Path | None) -> None:
+    """Says at once what would otherwise go wrong at the first run, or unencrypted."""
+    from poolgrad.graph.engines import ENGINES
+
+    if not 0 < max_seconds < float("inf"):
+        raise InvalidArgument(f"max-seconds is {max_seconds:g}, expected a number above 0", given=max_seconds)
+    if engine not in ENGINES:
+        raise InvalidArgument(f"engine is {engine!r}, expected one of {', '.join(sorted(ENGINES))}", given=engine)
+    if key is not None and certificate is None:
+        raise InvalidArgument("there is a key but no certificate: give --certificate too", given=str(key))
+    for file in (certificate, key):
+        if file is not None and not file.is_file():
+            raise InvalidArgument(f"there is no file {file}", given=str(file))
+
+
 def _folder_and_page(given: Path) -> tuple[Path, str | None]:
     if given.is_file():
+        if not given.name.endswith(PAGE):
+            raise InvalidArgument(f"{given} is not a page: the name of a page ends with {PAGE}", given=str(given))
         return given.resolve().parent, given.name
-    given.mkdir(parents=True, exist_ok=True)
+    if given.suffix == ".json" and not given.exists():
+        raise InvalidArgument(f"there is no page {given}", given=str(given))
+    try:
+        given.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidArgument(f"the folder {given} cannot be made: {error.strerror}", given=str(given)) from None
     return given.resolve(), None
 
 
@@ -148,7 +172,10 @@ def _listen(host: str, port: int) -> socket.socket:
 def _password(file: Path | None) -> str:
     if file is None:
         return secrets.token_urlsafe(12)
-    password = file.read_text().strip()
+    try:
+        password = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise PoolgradError(f"the password in {file} cannot be read: {error}") from None
     if len(password) < 8:
         raise PoolgradError(f"the password in {file} has less than 8 characters")
     return password
