@@ -156,3 +156,20 @@ def test_text_for_the_clipboard():
     assert listed[1] == "result_output[0][1]\t2.0"
     assert tensors.as_text(array, {"format": "csv"}, "")["text"].split() == ["1.5,2.0", "3.0,4.0"]
     assert np.array_equal(eval(tensors.as_text(array, {"format": "python"}, "")["text"], {"np": np}), array)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array([0.1234567890123456, np.nan, -np.inf]),
+        np.array([[True, False]]),
+        np.array(7, np.int64),
+        np.zeros((0, 3), np.float32),
+        np.random.default_rng(0).normal(size=(40, 50)),
+    ],
+    ids=["odd", "bool", "scalar", "empty", "long"],
+)
+def test_python_for_the_clipboard_is_exactly_the_array(array):
+    found = eval(tensors.as_text(array, {"format": "python"}, "")["text"], {"np": np})
+    assert (found.dtype, found.shape) == (array.dtype, array.shape)
+    assert np.array_equal(found, array, equal_nan=array.dtype.kind == "f")

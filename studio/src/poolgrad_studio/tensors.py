@@ -361,9 +361,24 @@ def as_text(array: Array, ask: Message, name: str) -> Message:
         csv.writer(out).writerows(csv_rows(array))
         return {"text": out.getvalue(), "truncated": False}
     if kind == "python":
-        body = np.array2string(array, separator=", ", threshold=array.size + 1, max_line_width=120)
-        return {"text": f"np.array({body}, dtype=np.{array.dtype})", "truncated": False}
+        return {"text": _python_text(array), "truncated": False}
     raise Refused("bad_request", f"there is no format {kind!r}: list, csv or python")
+
+
+def _python_text(array: Array) -> str:
+    """An expression with exactly this value.
+
+    >>> _python_text(np.array([0.1, np.inf]))
+    'np.array([0.1, np.inf], dtype="float64")'
+    """
+    if array.size == 0:
+        return f'np.empty({array.shape}, dtype="{array.dtype}")'
+    words = {"nan": "np.nan", "inf": "np.inf", "-inf": "-np.inf"}
+    body = np.array2string(
+        array, separator=", ", threshold=array.size + 1, max_line_width=120,
+        formatter={"all": lambda value: words.get(str(value), str(value))},
+    )  # fmt: skip
+    return f'np.array({body}, dtype="{array.dtype}")'
 
 
 def _is_int(value: object) -> bool:
