@@ -84,3 +84,13 @@ def test_hidden_folders_are_not_searched(folder):
         os.makedirs(folder.root / name)
         (folder.root / name / "p.page.json").write_text("{}")
     assert [folder.name_of(path) for path in folder.pages()] == ["sub/p.page.json"]
+
+
+def test_a_large_tree_is_not_searched_to_its_end(folder, monkeypatch):
+    """The nearest pages are found, whatever lies deep below the first folder."""
+    monkeypatch.setattr("poolgrad_studio.folder.MOST_FOLDERS", 10)
+    os.makedirs(folder.root / "a" / "/".join("deep" for _ in range(30)))
+    (folder.root / "z").mkdir()
+    for name in ("z/near", "a/" + "deep/" * 30 + "far"):
+        (folder.root / f"{name}.page.json").write_text("{}")
+    assert [folder.name_of(path) for path in folder.pages()] == ["z/near.page.json"]

@@ -6,8 +6,10 @@ Pages are addressed by their path in the folder, with slashes: `sub/a.page.json`
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -18,6 +20,7 @@ PAGE: Final = ".page.json"
 DATA_SUFFIXES: Final = (".npy", ".npz", ".png", ".tif", ".tiff")
 LARGEST_PAGE: Final = 8 * 2**20
 MOST_PAGES: Final = 1000
+MOST_FOLDERS: Final = 5000
 _FORBIDDEN: Final = re.compile(r'[\x00-\x1f\x7f<>:"\\|?*]')
 _RESERVED: Final = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 
@@ -57,16 +60,23 @@ class Folder:
         return path.relative_to(self.root).as_posix()
 
     def pages(self) -> Iterator[Path]:
-        """The page files, hidden folders and links that lead outside left out; at most `MOST_PAGES`."""
-        found = 0
-        for folder, folders, files in os.walk(self.root):
-            folders[:] = sorted(name for name in folders if not name.startswith(".") and name != "node_modules")
+        """The page files, nearest first; hidden folders and links that lead outside are left out.
+
+        At most `MOST_PAGES` in `MOST_FOLDERS`: somebody may start the studio in their home.
+        """
+        return itertools.islice(self._pages(), MOST_PAGES)
+
+    def _pages(self) -> Iterator[Path]:
+        waiting = deque([self.root])
+        for _ in range(MOST_FOLDERS):
+            if not waiting:
+                return
+            here = waiting.popleft()
+            _, folders, files = next(os.walk(here), (here, [], []))
             for name in sorted(files):
-                if name.endswith(PAGE) and not name.startswith(".") and self._stays(Path(folder, name)):
-                    yield Path(folder, name)
-                    found += 1
-                    if found == MOST_PAGES:
-                        return
+                if name.endswith(PAGE) and not name.startswith(".") and self._stays(here / name):
+                    yield here / name
+            waiting += (here / name for name in sorted(folders) if _searched(here / name))
 
     def free_name(self, wanted: str) -> str:
         """A page name that is not taken: the wanted one, or with a number.
@@ -91,6 +101,10 @@ class Folder:
 
     def _stays(self, path: Path) -> bool:
         return path.resolve().is_relative_to(self.root)
+
+
+def _searched(folder: Path) -> bool:
+    return not folder.name.startswith(".") and folder.name != "node_modules" and not folder.is_symlink()
 
 
 def _fault(part: str) -> str | None:
