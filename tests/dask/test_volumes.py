@@ -301,6 +301,12 @@ class TestTargets:
         found = zarr.open_array(tmp_path / "old.zarr", mode="r")[:]
         np.testing.assert_array_equal(found, pg.max_pool(volume, 2, layout="ZYX"))
 
+    @pytest.mark.parametrize("options", [{"op": "sum"}, {"window": 0}, {"window": (2, 2, 2, 2)}, {"nan": "maybe"}])
+    def test_a_pyramid_is_refused_before_the_volume_is_copied(self, options, volume, tmp_path):
+        with pytest.raises(pg.errors.InvalidArgument):
+            volumes.pyramid(made(MemoryStore(), volume), output=tmp_path / "new.zarr", **options)
+        assert not (tmp_path / "new.zarr/0").exists()
+
     def test_a_single_number(self):
         source = zarr.create_array(MemoryStore(), shape=(), dtype="uint8")
         with pytest.raises(pg.errors.InvalidArgument, match="expected an array with axes"):
@@ -309,6 +315,14 @@ class TestTargets:
     def test_nothing_there(self, tmp_path):
         with pytest.raises(pg.errors.InvalidArgument, match="there is no Zarr array or group at"):
             volumes.pool(str(tmp_path / "no.zarr"), str(tmp_path / "out.zarr"))
+
+    def test_memory_of_this_process_for_a_cluster(self, volume, tmp_path):
+        inside, outside = made(MemoryStore(), volume), made(tmp_path / "a.zarr", volume)
+        for source, target in ((inside, tmp_path / "b.zarr"), (outside, Faulty(MemoryStore()))):
+            with pytest.raises(pg.errors.InvalidArgument, match="is in the memory of this process"):
+                volumes.pool(source, target, cluster="tcp://127.0.0.1:1")
+            with pytest.raises(pg.errors.InvalidArgument, match="is in the memory of this process"):
+                volumes.pyramid(source, output=target, cluster="tcp://127.0.0.1:1")
 
     def test_no_cluster(self, volume):
         problem = r"no scheduler with workers answers at tcp://127\.0\.0\.1:1"
@@ -337,10 +351,11 @@ def test_memory_stays_bounded(tmp_path):
     x = zarr.create_array(tmp_path / "x.zarr", shape=(1024, 1024, 1024), chunks=(128, 128, 128), dtype="uint8")
     x[:128, :128, :128] = 3
     script = f"""
-import resource
+from pathlib import Path
 from poolgrad import volumes
 y = volumes.pool({str(tmp_path / "x.zarr")!r}, {str(tmp_path / "y.zarr")!r}, "max", 2, threads=2, memory={2**29})
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
+print(int(peak.split()[1]) * 1024)  # not getrusage, which counts what the parent had when it forked
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
     assert int(done.stdout) < 2**29, f"{int(done.stdout) >> 20} MiB"
@@ -466,3 +481,37 @@ def test_one_number_pools_space_but_neither_time_nor_channels(axes, shape):
     source = zarr.create_array(MemoryStore(), shape=shape, chunks=(1,) * len(shape), dtype="uint8")
     image = volumes.pyramid(source, levels=1, output=MemoryStore(), axes=axes)
     assert image["1"].shape == tuple(n if a in "tc" else -(-n // 2) for a, n in zip(axes, shape, strict=True))
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        {"version": "0.1", "datasets": [{"path": "0"}]},
+        {"version": "0.3", "axes": ["y", "x"], "datasets": [{"path": "0"}]},
+        {"version": "0.4", "axes": [{"name": "x", "type": "space"}], "datasets": [{"path": "0"}]},
+    ],
+)
+def test_metadata_that_does_not_say_what_the_axes_are(image):
+    group = zarr.create_group(MemoryStore(), zarr_format=2)
+    group.create_array("0", shape=(8, 8), chunks=(4, 4), dtype="uint8")
+    group.attrs["multiscales"] = [image]
+    with pytest.raises(pg.errors.InvalidArgument, match=r"is not OME-NGFF 0\.4 or 0\.5 for an array of 2 axes"):
+        volumes.pyramid(group)
+    assert list(group) == ["0"]
+
+
+def test_a_copy_of_an_image_keeps_what_its_axes_are():
+    source, target = MemoryStore(), MemoryStore()
+    group = zarr.create_group(source, zarr_format=2)
+    group.create_array("full", shape=(3, 2, 8, 8), chunks=(1, 1, 4, 4), dtype="uint8")
+    axes = [{"name": n, "type": t} for n, t in zip("tcyx", ("time", "channel", "space", "space"), strict=True)]
+    scale = {"type": "scale", "scale": [1.0, 1.0, 0.5, 0.25]}
+    levels = [{"path": "full", "coordinateTransformations": [scale]}]
+    group.attrs["multiscales"] = [{"version": "0.4", "name": "cells", "axes": axes, "datasets": levels}]
+    image = volumes.pyramid(source, levels=1, output=target)
+    assert image["1"].shape == (3, 2, 4, 4)
+    (found,) = image.attrs["multiscales"]
+    assert (found["axes"], found["name"]) == (axes, "cells")
+    assert [level["path"] for level in found["datasets"]] == ["0", "1"]
+    assert found["datasets"][0]["coordinateTransformations"] == [scale]
+    assert found["datasets"][1]["coordinateTransformations"][0]["scale"] == [1.0, 1.0, 1.0, 0.5]

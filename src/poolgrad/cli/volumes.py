@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from .output import bytes_of, console, messages
 
@@ -132,7 +133,7 @@ def pool(
             compression=compression, zarr_format=zarr_format, cluster=cluster, threads=threads, memory=memory,
             resume=resume, overwrite=overwrite, retries=retries, watch=bars.bar(target),
         )  # fmt: skip
-    console.print(f"{target}: {_described(result)}", highlight=False)
+    console.print(Text(f"{target}: {_described(result)}"))
 
 
 def pyramid(
@@ -170,7 +171,7 @@ def pyramid(
             overwrite=overwrite, retries=retries, watch=lambda name: bars.bar(f"level {name}"),
         )  # fmt: skip
     for name, level in sorted(group.arrays(), key=lambda item: -item[1].size):
-        console.print(f"{output or source}/{name}: {_described(level)}", highlight=False)
+        console.print(Text(f"{output or source}/{name}: {_described(level)}"))
 
 
 def _described(array: Any) -> str:
@@ -183,8 +184,8 @@ class _Bars(Progress):
 
     def __init__(self) -> None:
         columns = (
-            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"),
-            TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
         )  # fmt: skip
         super().__init__(*columns, console=messages, disable=not messages.is_terminal)
 
@@ -199,6 +200,6 @@ class _Bars(Progress):
             self.update(task, completed=now.done, total=now.total, rate=rate)
             if self.disable and time.monotonic() - told[0] > SECONDS_BETWEEN_LINES:
                 told[0] = time.monotonic()
-                messages.print(f"{name}: {now.done} of {now.total} blocks, {rate}, {spent:.0f} s", highlight=False)
+                messages.print(Text(f"{name}: {now.done} of {now.total} blocks, {rate}, {spent:.0f} s"))
 
         return watch

@@ -12,7 +12,7 @@ import numcodecs
 import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from zarr.core.sync import sync
-from zarr.storage import LocalStore, WrapperStore
+from zarr.storage import LocalStore, MemoryStore, WrapperStore
 
 from ..errors import InvalidArgument
 
@@ -54,8 +54,7 @@ def absolute(path: Any) -> Any:
 
 def location(store: Any, path: str | None = None) -> str:
     """Where something is, links followed: equal for all names of one place."""
-    while isinstance(store, WrapperStore):
-        store = store._store
+    store = _innermost(store)
     store = store.root if isinstance(store, LocalStore) else store
     text = str(store).removeprefix("file://")
     store = os.path.realpath(text) if _is_local(text) else text
@@ -64,6 +63,23 @@ def location(store: Any, path: str | None = None) -> str:
 
 def _is_local(path: Any) -> bool:
     return isinstance(path, str | os.PathLike) and "://" not in str(path)
+
+
+def expect_shared(address: str | None, *places: Any) -> None:
+    """Refuses stores in the memory of this process for a cluster: its workers would each have one of their own."""
+    if address is None or address.startswith("inproc"):
+        return
+    for place in places:
+        found = place.store_path.store if isinstance(place, zarr.Array | zarr.Group) else place
+        if isinstance(_innermost(found), MemoryStore):
+            problem = f"{found} is in the memory of this process, which the workers at {address} cannot see"
+            raise InvalidArgument(problem, argument="cluster", given=address)
+
+
+def _innermost(store: Any) -> Any:
+    while isinstance(store, WrapperStore):
+        store = store._store
+    return store
 
 
 def unit(array: ZarrArray) -> tuple[int, ...]:

@@ -41,6 +41,16 @@ def multiscales(group: ZarrGroup) -> Multiscales | None:
     return found[0] if found else None
 
 
+def expect_axes(image: Multiscales, rank: int) -> None:
+    """Refuses metadata to which levels cannot be added: of older versions, which do not say what their axes are."""
+    axes = image.get("axes")
+    sound = isinstance(axes, list) and len(axes) == rank and all(isinstance(a, dict) and "name" in a for a in axes)
+    if not sound:
+        given = f"version {image.get('version', 'unknown')}, axes {axes}"
+        problem = f"the metadata of the image ({given}) is not OME-NGFF 0.4 or 0.5 for an array of {rank} axes"
+        raise InvalidArgument(problem, argument="source", given=axes)
+
+
 def axes_of(given: str | None, rank: int, units: str | None) -> list[dict[str, str]]:
     """The axes by their letters: t and c are what they are called, all others are in space."""
     letters = given or DEFAULT_AXES.get(rank)

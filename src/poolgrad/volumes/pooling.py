@@ -78,6 +78,7 @@ def pool(
     """
     try:
         array, target = arrays.opened_array("source", source), arrays.absolute(target)
+        arrays.expect_shared(cluster, array, target)
         geometry = _geometry(array.shape, window, strides, padding)
         recipe = _recipe(array, op, geometry, nan)
         layout = {"chunks": chunks, "shards": shards, "compression": compression, "zarr_format": zarr_format}
@@ -124,16 +125,19 @@ def pyramid(
     Everything else is as in `pool`.
     """
     try:
+        arrays.expect_shared(cluster, source, output)
+        checks.choice("op", op, tuple(OPS))
+        resolve(nan=nan)
         group, path, image = _image(source, arrays.absolute(output), axes, scale, unit)
         first = ngff.first_level(image, len(image["axes"]))
+        sizes = _level_window(window, image["axes"])  # whatever can be refused is, before hours of copying
         names = [axis["name"] for axis in image["axes"]]
         layout = {"chunks": chunks, "shards": shards, "compression": compression, "zarr_format": None, "names": names}
         with _engine(cluster, threads, memory) as on:
             if path is not None:  # not in the image yet
                 _copy_first_level(on, arrays.opened_array("source", source), group, layout, resume, overwrite, retries,
                                   watch and watch("0"))  # fmt: skip
-            made = _add_levels(on, group, first, op, window, levels, nan, layout, resume, overwrite, retries, watch,
-                               image["axes"])  # fmt: skip
+            made = _add_levels(on, group, first, op, sizes, levels, nan, layout, resume, overwrite, retries, watch)
         details = {"method": f"poolgrad.volumes.pyramid {op}", "version": __version__, "window": _shown(window)}
         arrays.name_dimensions(group[first.path], names)
         ngff.write(group, image, made, op, details)
@@ -300,17 +304,25 @@ def _image(
         image = ngff.multiscales(found)
         if image is None:
             name = _only_array(source, found)
-            image = _new_image(found[name], name, axes, scale, unit)
+            return found, None, _new_image(found[name], name, axes, scale, unit)
+        ngff.expect_axes(image, found[image["datasets"][0]["path"]].ndim)
         return found, None, image
     array = arrays.opened_array("source", source)
     if output is None:
         problem = f"{source} is an array, which cannot have levels beside it: say with output where to make the image"
         raise InvalidArgument(problem, argument="output")
+    known = ngff.multiscales(found) if isinstance(found, zarr.Group) else None
+    if known is not None and (axes, scale, unit) == (None, None, None):
+        ngff.expect_axes(known, array.ndim)
+        level = ngff.first_level(known, array.ndim)._replace(path="0")
+        image = {**known, "datasets": [level.dataset()]}
+    else:
+        image = _new_image(array, "0", axes, scale, unit)
     _expect_apart(array, output, "0")
     if _existing(output, None) is None:
         _expect_free(output, None)
     group = zarr.open_group(output, mode="a", zarr_format=array.metadata.zarr_format)
-    return group, "0", _new_image(array, "0", axes, scale, unit)
+    return group, "0", image
 
 
 def _only_array(source: Any, group: ZarrGroup) -> str:
@@ -349,12 +361,10 @@ def _copy_first_level(
 
 
 def _add_levels(
-    on: Engine, group: ZarrGroup, first: Level, op: str, window: PerAxis, levels: int | None, nan: str | None,
+    on: Engine, group: ZarrGroup, first: Level, op: str, sizes: tuple[int, ...], levels: int | None, nan: str | None,
     layout: dict[str, Any], resume: bool, overwrite: bool, retries: int, watch: Namer | None,
-    axes: list[dict[str, str]],
 ) -> list[Level]:  # fmt: skip
     made, current = [first], group[first.path]
-    sizes = _level_window(window, axes)
     while levels is None or len(made) <= levels:
         pooled = [axis for axis, k in enumerate(sizes) if k > 1]
         if levels is None and all(current.shape[axis] <= current.chunks[axis] for axis in pooled):
