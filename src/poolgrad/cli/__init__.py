@@ -1,8 +1,8 @@
 """The command line: `poolgrad run page.json` and its siblings. Nothing imports this package.
 
 Every module named in `MODULES` adds its commands with `register(app)`; so does every installed package that has an
-entry point in the group `poolgrad.commands`. Exit codes: 0 all is well, 1 something failed, 2 the call was wrong, 130
-stopped.
+entry point in the group `poolgrad.commands`. Exit codes: 0 all is well, 1 something failed or was refused, 2 the
+command line cannot be understood, 130 stopped.
 """
 
 from __future__ import annotations
@@ -96,6 +96,9 @@ def _run(app: typer.Typer, arguments: Sequence[str] | None) -> int:
     except BrokenPipeError:  # somebody ran `poolgrad ops | head`
         sys.stderr.close()
         return 141
+    except OSError as error:  # a folder that is not there or may not be written to, a full disk
+        complain(f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error))
+        return 1
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     return 0
