@@ -126,6 +126,19 @@ def test_files_outside_the_folder(tmp_path, name):
     assert np.load(tmp_path / "x.npy").tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("name", ["a\0b.npy", "x" * 300 + ".npy", "\ud800.npy"])
+@pytest.mark.parametrize("type", ["Load", "Save"])
+def test_names_that_no_file_can_have(tmp_path, name, type):
+    page = Page(folder=tmp_path)
+    page.add(type, "x", {"file": name})
+    if type == "Save":
+        page.add("Const", "c", {"value": "1"})
+        page.wire("c.output", "x.input")
+    report = ClientSession(page).evaluate()
+    assert [problem.block for problem in report.problems] == ["x"]
+    assert list(tmp_path.iterdir()) == [] or type == "Save"
+
+
 def test_folders_that_the_caller_allows(tmp_path):
     inside, beside = tmp_path / "page", tmp_path / "data"
     inside.mkdir()

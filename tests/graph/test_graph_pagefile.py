@@ -165,6 +165,22 @@ def test_malformed_files_are_refused_with_line_and_reason(name):
     assert len(raised.value.reason) < 500
 
 
+@pytest.mark.parametrize("text", [r"a\ud800", r"\uDC00b", "\ud800"])
+def test_halves_of_characters_are_refused(text, tmp_path):
+    path = tmp_path / "p.page.json"
+    Page.loads(GOOD).save(path)
+    before = path.read_bytes()
+    with pytest.raises(PageError, match="half of a character") as raised:
+        Page.loads(changed('"title": "', f'"title": "{text}'))
+    assert raised.value.line == 3
+    page = Page.loads(GOOD)
+    page.title = "\ud800"
+    with pytest.raises(PageError, match="half of a character"):
+        page.save(path)
+    assert path.read_bytes() == before
+    assert Page.loads(changed('"title": "', r'"title": "\ud83d\ude00')).title.startswith("\U0001f600")
+
+
 def test_a_longer_cycle_is_named():
     text = changed("x.output -> y.x", "c.output -> y.x")
     with pytest.raises(PageError, match="the wires make a cycle: y <- c <- y") as raised:

@@ -295,6 +295,9 @@ def test_feeds_that_do_not_fit():
         session.run(x, {x: np.zeros(2, np.float32)})
     with pytest.raises(PageError, match="there is no block 'q'"):
         session.run(x, {"q": 1})
+    for numbers in ("words", [[1], [1, 2]], [None, object()]):
+        with pytest.raises(BlockError, match=r"x: .* cannot be fed to x\.output: "):
+            session.run(x, {x: numbers})
 
 
 def test_a_fed_array_may_change_afterwards():
@@ -325,8 +328,23 @@ def test_fetches_that_are_none(chain):
         session.run("nope")
     with pytest.raises(PageError, match="has no output 'out'"):
         session.run("a.out")
+    with pytest.raises(pg.errors.InvalidType, match="3 is not an Output or the name of one"):
+        session.run(3)
     assert session.run("a").tolist() == [1, 4, 9]
     assert session.run([]) == []
+
+
+def test_a_refused_block_leaves_no_constants():
+    root = Scope.new_root()
+    for _ in range(2):
+        with pytest.raises(pg.errors.InvalidArgument, match="strides"):
+            ops.MaxPool(root, np.zeros((1, 4, 4, 1), np.float32), "1,2,2,1", "1,0,2,1", "SAME")
+        assert list(root.page.blocks) == []
+
+
+def test_a_forgotten_scope():
+    with pytest.raises(pg.errors.InvalidType, match=r"Square: scope is .* expected a Scope"):
+        ops.Square(np.zeros(3, np.float32))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ class Files:
     def source(self, name: str) -> Path:
         """The file of this name, which must be there."""
         path = self._resolved(name)
-        if not path.exists():
+        if not os.path.exists(path):
             raise InvalidArgument(f"there is no file {name!r} in the folder of the page", argument="file", given=name)
         return path
 
@@ -75,7 +75,7 @@ class Files:
     def _write(self, name: str, array: Any) -> None:
         path = self.target(name)
         numbers = array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
-        if path.exists() and not self.overwrite:
+        if os.path.exists(path) and not self.overwrite:
             if self._holds(name, numbers):
                 return
             problem = f"{name!r} exists with other contents; allow overwriting, or choose another name"
@@ -92,7 +92,10 @@ class Files:
     def _resolved(self, name: str) -> Path:
         if self.folder is None and not os.path.isabs(name):
             raise InvalidArgument("this page has no folder yet: save it first", argument="file", given=name)
-        path = Path(os.path.realpath((self.folder or Path()) / name))
+        try:
+            path = Path(os.path.realpath((self.folder or Path()) / name))
+        except (OSError, ValueError):  # such as a null character
+            raise InvalidArgument(f"{name!r} cannot be the name of a file", argument="file", given=name) from None
         if not any(path.is_relative_to(folder) for folder in self.allowed) or path in self.allowed:
             problem = f"{name!r} is outside the folder of the page"
             raise InvalidArgument(problem, argument="file", given=name)

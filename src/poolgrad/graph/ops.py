@@ -42,11 +42,18 @@ def add_block(scope: Scope, type: BlockType, given: Mapping[str, Any]) -> Any:
     rules = {name: rule for name, rule in scope.rules.items() if name in type.settings}
     attributes = {name: type.parse(name, value) for name, value in (rules | attributes).items()}
     name = scope.unique(type.name)
-    for pin, value in constants.items():
-        wires[pin] = [str(_constant(scope, f"{name}_{pin}", value))]
-    inputs = {pin: tuple(wires[pin]) for pin in type.pins if wires.get(pin)}
-    block = Block(name, type, MappingProxyType(in_order(type, attributes)), MappingProxyType(inputs))
-    _refuse_problems(page.put_new(block))
+    made: list[str] = []
+    try:
+        for pin, value in constants.items():
+            constant = _constant(scope, f"{name}_{pin}", value)
+            made.append(constant.block)
+            wires[pin] = [str(constant)]
+        inputs = {pin: tuple(wires[pin]) for pin in type.pins if wires.get(pin)}
+        block = Block(name, type, MappingProxyType(in_order(type, attributes)), MappingProxyType(inputs))
+        _refuse_problems(page.put_new(block))
+    except Exception:
+        page.remove(*made)  # nothing has happened
+        raise
     return outputs_of(page, name)
 
 
@@ -157,6 +164,9 @@ def _function(type: BlockType) -> Callable[..., Any]:
 
     def function(scope: Scope, *arguments: Any, **named: Any) -> Any:
         with within(type.name):
+            if not isinstance(scope, Scope):
+                problem = f"scope is {checks.shown(scope)}, expected a Scope such as Scope.new_root()"
+                raise InvalidType(problem, argument="scope", given=scope)
             return add_block(scope, type, _bound(type, positional, arguments, named))
 
     function.__name__ = function.__qualname__ = type.name

@@ -65,6 +65,7 @@ def loads(content: str | bytes, folder: Path | None = None) -> Page:
     """The page that a file with this content holds."""
     text = _decoded(content)
     data = _parsed(text)
+    _expect_whole_characters(text)
     try:
         return from_dict(data, folder)
     except _At as error:
@@ -111,6 +112,20 @@ def _parsed(text: str) -> Any:
     except ValueError as error:  # from the hooks below, or an integer with thousands of digits
         line, column = _line_of_fault(text)
         raise PageError(str(error), line=line, column=column) from None
+
+
+_ESCAPED_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
+_HALF: Final = re.compile(r"[\ud800-\udfff]")
+
+
+def _expect_whole_characters(text: str) -> None:
+    """Refuses halves of characters (lone surrogates): JSON can write them, but no file can hold them as text."""
+    if _ESCAPED_HALF.search(text) is None:
+        return
+    for _, begin, token in _places(text):
+        if token[0] == '"' and _HALF.search(json.loads(token, strict=False)):
+            line, column = _position(text, begin)
+            raise PageError("a text has half of a character in it", line=line, column=column)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -438,6 +453,8 @@ def save(page: Page, path: Path) -> None:
         replace_file(path, dumps(page).encode())
     except OSError as error:
         raise PageError(f"{path} cannot be written: {error.strerror or error}") from None
+    except UnicodeEncodeError:
+        raise PageError(f"{path} cannot be written: a text has half of a character in it") from None
     page.folder = path.parent
 
 

@@ -46,7 +46,7 @@ LONGEST_LIST: Final = 10**7
 class ClientSession:
     """Runs a page.
 
-    engine      "cpu" (NumPy), "cuda" (PyTorch on a GPU) or "torch" (PyTorch on the processor)
+    engine      "cpu" (NumPy), "cuda" (PyTorch on a GPU), "torch" (PyTorch on the processor) or "dask" (chunk by chunk)
     max_memory  bytes that results may take together; otherwise what the machine has
     threads     how many blocks run at a time
     overwrite   whether Save blocks may replace files
@@ -88,7 +88,7 @@ class ClientSession:
     ) -> Any:
         """The values of the fetches, as a list; of a single one, the value itself."""
         single = isinstance(fetches, (Output, str))
-        listed: Any = [fetches] if single else fetches
+        listed: Any = fetches if isinstance(fetches, Iterable) and not single else [fetches]
         names = [_output_name(self.page, fetch) for fetch in listed]
         report = self._evaluate(names, feeds, on_event, cancel, keep_all=False)
         for result in report.blocks.values():
@@ -150,7 +150,7 @@ def _fed(page: Page, feeds: Mapping[str, Any], engine: Engine) -> dict[str, Any]
     for name, value in feeds.items():
         spec = page.spec(name)
         foreign = hasattr(value, "dtype")
-        given = value if foreign else np.asarray(value, None if spec.dtype is None else numpy_dtype(spec.dtype))
+        given = value if foreign else _numbers(name, value, spec)
         if isinstance(given, np.ndarray) and given.flags.writeable:
             given = given.copy()  # results may be views of it, and live longer than the caller leaves it alone
         array = engine.asarray(given)
@@ -158,6 +158,15 @@ def _fed(page: Page, feeds: Mapping[str, Any], engine: Engine) -> dict[str, Any]
         _expect_feed(block, name, spec, tuple(array.shape), engine.dtype_name(array))
         found[name] = array
     return found
+
+
+def _numbers(name: str, value: Any, spec: Spec) -> Any:
+    """Numbers or lists of numbers as an array."""
+    try:
+        return np.asarray(value, None if spec.dtype is None else numpy_dtype(spec.dtype))
+    except (TypeError, ValueError, OverflowError) as error:
+        block, message = name.partition(".")[0], f"{checks.shown(value)} cannot be fed to {name}: {error}"
+        raise BlockError(Problem(block, None, message)) from None
 
 
 def _expect_feed(block: Block, name: str, spec: Spec, shape: tuple[int, ...], dtype: str) -> None:
@@ -343,7 +352,8 @@ class _Run:
                 self.left[source] -= 1
                 if self.left[source] == 0 and source not in self.kept:
                     self.results[source].outputs = {}
-                    self.held -= self.sizes.pop(source, 0)
+                    with self.lock:
+                        self.held -= self.sizes.pop(source, 0)
 
     # -- one block ----------------------------------------------------------------------------------------------------
 
