@@ -246,6 +246,17 @@ def test_a_run_sends_progress_and_small_pictures(tab, other, page):
     assert other.results.keys() == tab.results.keys(), "everybody sees the results"
 
 
+def test_a_large_result_is_measured_even_if_the_next_run_has_begun(tab, write_page):
+    """Its picture comes first and its figures later; a second run that keeps the result must not lose them."""
+    attributes = {"shape": [2**23], "dtype": "float32"}
+    tab.open(write_page([{"name": "x", "type": "RandomUniform", "attributes": attributes}]))
+    tab.run()
+    tab.run()
+    if tab.results["x.output"][0]["stats"] is None:
+        tab.event("result", lambda m: m["stats"] is not None)
+    assert tab.results["x.output"][0]["stats"]["count"] == 2**23
+
+
 def test_a_tab_that_comes_later_gets_the_results(tab, server, page):
     tab.open(page)
     tab.run()

@@ -74,6 +74,7 @@ class Room:
         self._signed: dict[str, str] = {}
         self._stale: list[str] = []
         self.live = False
+        self._engine = studio.engine
 
     # -- who is here --------------------------------------------------------------------------------------------------
 
@@ -358,6 +359,7 @@ class Room:
         unknown = [name for name in fetch or () if name.partition(".")[0] not in self.doc["block"]]
         if unknown:
             raise Refused("bad_request", f"there is no block {unknown[0]}")
+        self._engine = engine
         number = self._run["run"] + 1
         self._run = {"run": number, "state": "running", "version": self.version, "started": time.time()}
         self._signed = document.signatures(self.doc)
@@ -429,7 +431,7 @@ class Room:
                 await self.stop()
             ran = self.version
             with contextlib.suppress(Refused):
-                await self.run(None, self.studio.engine)
+                await self.run(None, self._engine)
             while self._run["state"] == "running" and ran == self.version:
                 await asyncio.sleep(0.02)
             if ran == self.version:
@@ -444,8 +446,8 @@ class Room:
     async def _on_event(self, message: str | bytes) -> None:
         header = frames.loads(message) if isinstance(message, str) else frames.unpack(message)[0]
         if header.get("run") != self._run["run"]:
-            return
-        if isinstance(message, bytes):
+            self._measured(header, message)
+        elif isinstance(message, bytes):
             self._frames[header["key"]] = (header, message)
             self._fresh[header["key"]] = self._signed.get(header["block"], "")
             self.tell(message)
@@ -453,6 +455,14 @@ class Room:
             self.tell(header)
         elif header["type"] == "finished":
             self._finish(header)
+
+    def _measured(self, header: Message, message: str | bytes) -> None:
+        """The figures of a large result may come when the next run has begun; they count while the result does."""
+        shown = self._frames.get(header.get("key", ""))
+        if isinstance(message, bytes) and shown is not None and shown[0]["run"] == header["run"]:
+            self._frames[header["key"]] = (header, message)
+            self.tell(message)
+            self._mark_stale(always=True)
 
     def _finish(self, header: Message) -> None:
         present = set(header["fresh"])
