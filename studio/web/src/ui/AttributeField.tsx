@@ -262,7 +262,7 @@ function FilePicker({ choose }: { choose: (value: Json) => void }) {
         <input
           type="file"
           className="hidden-label"
-          accept=".npy,.npz,.csv,.png"
+          accept=".npy,.npz,.png,.tif,.tiff"
           onChange={async (event) => {
             const file = event.target.files?.[0];
             const path = file && (await studio.files.uploadData(file));

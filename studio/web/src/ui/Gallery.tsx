@@ -44,7 +44,7 @@ export function Gallery() {
         <button
           type="button"
           className="button primary"
-          onClick={() => void studio.files.create()}
+          onClick={({ detail }) => detail !== 2 && void studio.files.create()}
           data-testid="new-page"
         >
           <Icon name="plus" /> New page
@@ -132,7 +132,9 @@ function PageRow({ card }: { card: Card }) {
           type="button"
           className="button small danger"
           onBlur={() => setSure(false)}
-          onClick={() => void studio.files.remove(card.page)}
+          // A double click on the bin is not yet a yes.
+          onClick={({ detail }) => detail !== 2 && void studio.files.remove(card.page)}
+          data-testid={`delete-${card.page}`}
         >
           Delete
         </button>
@@ -141,6 +143,7 @@ function PageRow({ card }: { card: Card }) {
           type="button"
           className="button small square"
           aria-label={`Delete ${card.page}`}
+          data-testid={`delete-${card.page}`}
           onClick={() => setSure(true)}
         >
           <Icon name="trash" size={14} />

@@ -112,7 +112,9 @@ function History() {
   }, [studio]);
   return (
     <Sheet title="History" testid="history-sheet">
-      <p className="help">Every state that was saved. Going back is a step like any other: it can be undone.</p>
+      <p className="help">
+        Earlier states, one a minute while you work. Going back is a step like any other: it can be undone.
+      </p>
       <ul className="history">
         {entries?.map((entry) => (
           <li key={entry.entry}>
