@@ -34,3 +34,13 @@ test("a whole page file can be pasted, unknown block types are named and left ou
 test.each(["hello", "[1, 2]", '{"blocks": [{"name": 3}]}', "null"])("%s is no fragment", (text) => {
   expect(typeof parseFragment(text)).toBe("string");
 });
+
+test("what does not belong in a page is left out, the rest is pasted", () => {
+  const block = { name: "a", type: "Const" };
+  const odd = { blocks: [block], wires: [5, null], layout: { a: "left", b: [1] }, notes: [7, { text: "no place" }] };
+  const found = parseFragment(JSON.stringify(odd));
+  if (typeof found === "string") throw new Error(found);
+  const { names, notes, changes } = paste(PAGE, PALETTE, found, { x: 8, y: 8 });
+  expect([names, notes]).toEqual([["a"], []]);
+  expect(apply(PAGE, changes).position.a).toEqual([8, 8]);
+});

@@ -76,13 +76,20 @@ export function parseFragment(text: string): Fragment | string {
   if (typeof page !== "object" || page === null || !Array.isArray(page.blocks)) return "The clipboard holds no blocks";
   const sound = page.blocks.every((block) => typeof block?.name === "string" && typeof block.type === "string");
   if (!sound) return "A block in the clipboard has no name or no type";
+  const list = <T>(of: readonly T[] | undefined, fits: (one: T) => boolean) =>
+    Array.isArray(of) ? of.filter(fits) : [];
+  const places = Object.entries(page.layout ?? {}).filter(([, at]) => isPlace(at));
   return {
     "poolgrad-page": 1,
-    wires: page.wires ?? [],
-    layout: page.layout ?? {},
-    notes: page.notes ?? [],
+    wires: list(page.wires, (wire) => typeof wire === "string"),
+    layout: Object.fromEntries(places),
+    notes: list(page.notes, (note) => isPlace(note?.at) && isPlace(note.size)),
     blocks: page.blocks,
   };
+}
+
+function isPlace(at: unknown): at is Position {
+  return Array.isArray(at) && at.length === 2 && at.every(Number.isFinite);
 }
 
 export type Pasted = { names: string[]; notes: string[]; changes: Change[]; unknown: string[] };

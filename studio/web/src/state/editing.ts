@@ -124,7 +124,7 @@ export class Editing {
     }
     this.step(`Add ${type.type}`, all);
     this.select([name]);
-    this.canvas?.show(place, this.sizeOf(name));
+    this.showAll([name]);
     return name;
   }
 
@@ -287,7 +287,19 @@ export class Editing {
     if (unknown.length) this.studio.notify("bad", `There is no block type ${unknown.join(", ")} here`);
     if (this.step(names.length === 1 ? `Paste ${names[0]}` : `Paste ${names.length} blocks`, changes)) {
       this.select(names, [], notes);
+      this.showAll(names);
     }
+  }
+
+  /** Brings blocks into view. */
+  private showAll(names: readonly string[]): void {
+    const boxes = names.map((name) => ({ at: this.doc.position[name] ?? [0, 0], size: this.sizeOf(name) }));
+    if (boxes.length === 0) return;
+    const x = Math.min(...boxes.map(({ at }) => at[0]));
+    const y = Math.min(...boxes.map(({ at }) => at[1]));
+    const width = Math.max(...boxes.map(({ at, size }) => at[0] + size.width)) - x;
+    const height = Math.max(...boxes.map(({ at, size }) => at[1] + size.height)) - y;
+    this.canvas?.show({ x, y }, { width, height });
   }
 
   duplicate(): void {

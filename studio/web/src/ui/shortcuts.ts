@@ -116,8 +116,8 @@ function handlePlain(studio: Studio, key: string, view: ViewPort): boolean {
     "+": () => view.zoomIn(),
     "=": () => view.zoomIn(),
     "-": () => view.zoomOut(),
-    Delete: () => edit.removeSelected(),
-    Backspace: () => edit.removeSelected(),
+    Delete: () => removeSeen(studio),
+    Backspace: () => removeSeen(studio),
     Escape: () => leave(studio),
   };
   const action = actions[key];
@@ -132,6 +132,12 @@ function selected(studio: Studio): string | undefined {
 
 function typeOf(studio: Studio, name: string) {
   return studio.state.palette.types.get(studio.state.doc.block[name]?.type ?? "");
+}
+
+/** Behind a panel that covers the canvas nobody sees what would go. */
+function removeSeen(studio: Studio): void {
+  const { dock, dockTall } = studio.state;
+  if (!(dock && dockTall)) studio.edit.removeSelected();
 }
 
 function runToSelection(studio: Studio): boolean {
