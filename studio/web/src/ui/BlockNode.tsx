@@ -215,11 +215,13 @@ function BlockResult({ id, output }: { id: string; output: string }) {
 }
 
 function Scalar({ result }: { result: Result }) {
-  return <span className="scalar">{brief(rangeOf(result)[1], 6)}</span>;
+  return <span className="scalar">{brief(result.values?.[0] ?? rangeOf(result)[1], 6)}</span>;
 }
 
 function rangeText(result: Result): string {
   if (elements(result.summary) === 0) return "empty";
   const [low, high] = rangeOf(result);
-  return `${brief(low, 3)} … ${brief(high, 3)}`;
+  const { nan = 0, inf = 0 } = result.summary.stats ?? {};
+  const odd = `${inf > 0 ? ", ∞" : ""}${nan > 0 ? ", NaN" : ""}`;
+  return Number.isNaN(low) && odd ? odd.slice(2) : `${brief(low, 3)} … ${brief(high, 3)}${odd}`;
 }

@@ -48,7 +48,13 @@ function Loaded({ block }: { block: string }) {
       </div>
     );
   }
-  return info ? <View block={block} info={info} /> : <p className="nothing">Looking at the windows of {block}…</p>;
+  // Another shape begins anew: the cell that was looked at may not be there any more.
+  const shape = info && JSON.stringify([info.layout, info.tensors.input.dims, info.tensors.output.dims]);
+  return info ? (
+    <View key={shape} block={block} info={info} />
+  ) : (
+    <p className="nothing">Looking at the windows of {block}…</p>
+  );
 }
 
 /** What the server knows of the block's windows; asked again after every run of it. */
