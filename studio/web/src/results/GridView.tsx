@@ -1,5 +1,5 @@
 // A slice of a result as a grid of exact values; cells are fetched as they come into sight.
-import { useVirtualizer } from "@tanstack/react-virtual";
+import { defaultRangeExtractor, type Range as Seen, useVirtualizer } from "@tanstack/react-virtual";
 import { useEffect, useRef, useState } from "react";
 import type { Result } from "../state/state";
 import { useActions } from "../ui/context";
@@ -7,6 +7,8 @@ import { useActions } from "../ui/context";
 const HEIGHT = 24;
 const WIDTH = 92;
 const TILE = 64;
+/** The numbers of rows and columns stay in sight. */
+const withHead = (seen: Seen) => [0, ...defaultRangeExtractor(seen).filter((i) => i > 0)];
 
 type Props = { result: Result; axes: [number, number]; index: number[] };
 
@@ -20,6 +22,7 @@ export function GridView({ result, axes, index }: Props) {
     getScrollElement: () => box.current,
     estimateSize: () => HEIGHT,
     overscan: 6,
+    rangeExtractor: withHead,
   });
   const across = useVirtualizer({
     count: columns + 1,
@@ -27,14 +30,15 @@ export function GridView({ result, axes, index }: Props) {
     getScrollElement: () => box.current,
     estimateSize: (i) => (i === 0 ? 56 : WIDTH),
     overscan: 3,
+    rangeExtractor: withHead,
   });
   const [r, c] = [down.getVirtualItems(), across.getVirtualItems()];
   const cells = useTiles(
     result,
     axes,
     index,
-    [r[0]?.index ?? 0, r.at(-1)?.index ?? 0],
-    [c[0]?.index ?? 0, c.at(-1)?.index ?? 0],
+    [r[1]?.index ?? 0, r.at(-1)?.index ?? 0],
+    [c[1]?.index ?? 0, c.at(-1)?.index ?? 0],
     rows,
     columns,
   );
@@ -51,7 +55,13 @@ export function GridView({ result, axes, index }: Props) {
     >
       <div role="rowgroup" style={{ height: down.getTotalSize(), width: across.getTotalSize(), position: "relative" }}>
         {r.map((row) => (
-          <div key={row.key} role="row" aria-rowindex={row.index + 1}>
+          <div
+            key={row.key}
+            role="row"
+            aria-rowindex={row.index + 1}
+            className={row.index === 0 ? "grid-head" : "grid-row"}
+            style={{ top: row.start, height: row.size, width: across.getTotalSize() }}
+          >
             {c.map((column) => {
               const head = row.index === 0 || column.index === 0;
               const text = head
@@ -61,8 +71,8 @@ export function GridView({ result, axes, index }: Props) {
                 <div
                   key={column.key}
                   role={head ? (row.index === 0 ? "columnheader" : "rowheader") : "cell"}
-                  className={`grid-cell ${head ? "head" : ""}`}
-                  style={{ left: column.start, top: row.start, width: column.size, height: row.size }}
+                  className={`grid-cell ${head ? "head" : ""} ${column.index === 0 ? "first" : ""}`}
+                  style={{ left: column.start, width: column.size, height: row.size }}
                 >
                   {text}
                 </div>
