@@ -169,6 +169,7 @@ class Screen:
         self.at("view-list").click()
         rows = self.at("value-list").locator("[role=row]")
         expect(rows.first).to_be_visible()
+        expect(self.at("value-list")).not_to_contain_text("…")
         return [re.sub(r"\s+", " ", row.inner_text()).strip() for row in rows.all()]
 
     def saved(self) -> None:

@@ -550,3 +550,60 @@ def test_a_new_block_is_in_sight(screen):
         box = screen.block(name).bounding_box()
         assert pane["x"] <= box["x"]
         assert box["x"] + box["width"] <= pane["x"] + pane["width"], f"{name} is under the inspector"
+
+
+def test_a_double_click_deletes_no_page_and_makes_only_one(screen, write_page):
+    page = write_page([{"name": "x", "type": "Const", "attributes": {"value": [1]}}], name="precious.page.json")
+    screen.open_gallery()
+    screen.at(f"delete-{page}").dblclick()
+    screen.page.wait_for_timeout(300)
+    assert (screen.server.folder / page).exists()
+    screen.at(f"delete-{page}").click()
+    expect(screen.at(f"page-{page}")).to_have_count(0)
+    before = len(list(screen.server.folder.glob("*.page.json")))
+    screen.page.mouse.dblclick(*screen.middle(screen.at("new-page")))
+    expect(screen.at("canvas")).to_be_visible()
+    screen.page.wait_for_timeout(300)
+    assert len(list(screen.server.folder.glob("*.page.json"))) == before + 1
+
+
+def test_the_window_view_follows_a_shape_that_changes(screen, write_page):
+    """The cell that was looked at may be gone: the view begins anew instead of asking for it."""
+    value = [[[[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 1], [2, 3]], [[4, 5], [6, 7]]]]
+    blocks = [
+        {"name": "x", "type": "Const", "attributes": {"value": value, "dtype": "float32"}},
+        {"name": "pool", "type": "MaxPool", "attributes": POOL},
+    ]
+    layout = {"x": [0, 0], "pool": [340, 0]}
+    screen.open_page(write_page(blocks, ["x.output -> pool.input"], name="shrinks.page.json", layout=layout))
+    screen.run()
+    screen.block("pool").locator(".block-head").click()
+    screen.press("v")
+    expect(screen.at("window-stage")).to_be_focused()
+    screen.press("ArrowDown")
+    screen.at("window-channel").fill("1")
+    screen.at("dock-tall").click()
+    screen.set("x", value="[[[[1],[2]],[[3],[4]]]]")
+    screen.run()
+    expect(screen.at("formula")).to_contain_text("max(1.0, 2.0, 3.0, 4.0) = 4.0")
+    expect(screen.at("notice-bad")).to_have_count(0)
+
+
+def test_the_grid_keeps_its_row_and_column_numbers_in_sight(screen, write_page):
+    blocks = [{"name": "x", "type": "RandomUniform", "attributes": {"shape": [300, 200], "dtype": "float32"}}]
+    screen.open_page(write_page(blocks, name="grid.page.json"))
+    screen.run()
+    screen.at("result-x.output").click()
+    screen.at("view-grid").click()
+    grid = screen.at("value-grid")
+    expect(grid.get_by_role("cell").first).not_to_have_text("…")
+    grid.evaluate("(box) => box.scrollTo(6000, 4000)")
+    shown = grid.get_by_role("cell").last
+    expect(shown).not_to_have_text("…")
+    box = grid.bounding_box()
+    for head in (grid.get_by_role("columnheader").first, grid.get_by_role("rowheader").nth(10)):
+        at = head.bounding_box()
+        assert at["x"] == pytest.approx(box["x"], abs=2)
+        assert box["y"] - 2 <= at["y"] < box["y"] + box["height"] + 200
+    assert grid.get_by_role("columnheader").first.bounding_box()["y"] == pytest.approx(box["y"], abs=2)
+    assert int(grid.get_by_role("rowheader").nth(10).inner_text()) > 100
