@@ -4,7 +4,9 @@ import math
 import os
 import random
 import sys
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import reference as ref
 
-from poolgrad.gpu import Gpu
+from poolgrad.gpu import Gpu, maps
 from poolgrad.windows import Pool, adaptive, explicit, fractional, regular
 
 GPU = Gpu()
@@ -255,6 +257,12 @@ def test_a_code_outside_its_window_is_found(device):
     assert GPU.choice_fault(pool, codes) == ((0, 2), 2)
 
 
+def test_a_code_that_leads_out_of_the_array_reads_nothing(device):
+    pool = Pool((1, 4, 4), 1, (regular(4, 2, 2), regular(4, 2, 2)), 1)
+    codes = torch.tensor([[[0, 3], [3, 255]]], dtype=torch.uint8, device=device)
+    assert GPU.take(pool, torch.ones(pool.shape, device=device), codes).tolist() == [[[1, 1], [1, 0]]]
+
+
 def test_assign_takes_the_last_window(device):
     pool = Pool((1, 4), 1, (regular(4, 2, 1),), 1)
     x = torch.tensor([[0.0, 9.0, 8.0, 1.0]], device=device)
@@ -280,6 +288,8 @@ def test_where_no_window_fits_gradients_are_zero(window, device):
 
 def test_images_of_more_than_two_to_the_31_elements(device):
     """Most of the memory is never touched, so it costs nothing in the interpreter."""
+    if device.type == "cuda" and torch.cuda.mem_get_info()[0] < 2**33:
+        pytest.skip("needs 8 GiB of the GPU's memory")
     h, w = 2**16, 2**15 + 64
     x = torch.from_numpy(np.zeros((2, 1, h, w), np.uint8)).to(device)
     pool = Pool(tuple(x.shape), 2, (regular(h, 2, 2**15), regular(w, 2, 2**14)), 2)
@@ -294,3 +304,23 @@ def test_images_of_more_than_two_to_the_31_elements(device):
     assert GPU.mean(pool, x).tolist() == [[[[0, 0, 0], [0, 0, 0]]], [[[1, 0, 0], [0, 2, 0]]]]
     index = GPU.choice_to_index(pool, choice, np.dtype(np.int64), "batch")
     assert index[1, 0, 1, 1].item() == (h + 2**15 + 1) * w + 2**14
+
+
+@pytest.mark.parametrize(("lies_on", "entered"), [(0, []), (1, [1])])
+def test_kernels_start_on_the_gpu_of_their_arrays(lies_on, entered, monkeypatch):
+    """A stand-in for a machine with two GPUs of which the first is the current one."""
+    seen = []
+    x = SimpleNamespace(is_cuda=True, get_device=lambda: lies_on)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "device", lambda number: nullcontext(seen.append(number)))
+    started = []
+    maps._start({(7,): lambda *arrays, **named: started.append((arrays, named))}, (7,), x, x, BLOCK=4)
+    assert started == [((x, x), {"BLOCK": 4})]
+    assert seen == entered
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_tensor_on_another_gpu(device):
+    x = torch.randn(2, 3, 8, 8, device="cuda:1")
+    pool = Pool(tuple(x.shape), 2, (regular(8, 2, 2),) * 2, 2)
+    same(GPU.maximum(pool, x, "propagate"), as_numpy(torch.nn.functional.max_pool2d(x, 2)))

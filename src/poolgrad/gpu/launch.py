@@ -148,7 +148,7 @@ def scan(
     return start(
         frame, tile_of(frame, dtype.itemsize, gradient=False), _outputs(frame),
         **frame.tables("origins", "stops", used=frame.listed),
-        **frame.each(s="stride", b="before", d="dilation", e="extent"), **_written_out(frame, frame.listed),
+        **frame.each(s="stride", b="before", d="dilation", e="extent"), **_written_out(frame),
         **comparing(dtype, nan), LISTED=frame.listed, DILATED=frame.dilated,
         EQUAL=equal, VALUE=value, CODE=code, TAKE=take,
     )  # fmt: skip
@@ -173,9 +173,9 @@ def mean(pool: Pool, device: torch.device, dtype: torch.dtype) -> Start:
     counted = frame.listed or frame.dilated or pool.divisors is not None
     return start(
         frame, tile_of(frame, dtype.itemsize, gradient=False), _outputs(frame),
-        **frame.tables("origins", "stops", "divisors", used=counted),
-        **frame.each(s="stride", b="before", d="dilation", e="extent", k="window"), **_written_out(frame, counted),
-        **averaging(dtype, frame, shares=False), LISTED=counted, DILATED=frame.dilated,
+        **frame.tables("origins", "stops", used=frame.listed), **frame.tables("divisors", used=counted),
+        **frame.each(s="stride", b="before", d="dilation", e="extent", k="window"), **_written_out(frame),
+        **averaging(dtype, frame, shares=False), LISTED=frame.listed, DILATED=frame.dilated, DIVISORS=counted,
     )  # fmt: skip
 
 
@@ -257,11 +257,11 @@ def _outputs(frame: Frame) -> list[int]:
     return [axis.count for axis in frame.axes]
 
 
-def _written_out(frame: Frame, listed: bool) -> dict[str, Any]:
+def _written_out(frame: Frame) -> dict[str, Any]:
     """The windows as constants, if they are small; and whether rows are read in pairs."""
     d, h, w = frame.axes
     small = frame.elements <= WRITTEN_OUT
-    pairs = small and not listed and frame.inner == 1 and w.stride == 2 and w.dilation == 1
+    pairs = small and not frame.listed and frame.inner == 1 and w.stride == 2 and w.dilation == 1
     extents = {"KD": d.extent, "KH": h.extent, "KW": w.extent} if small else {"KD": 0, "KH": 0, "KW": 0}
     return extents | {
         "PAIRS": pairs, "PHASE": w.before % 2 if pairs else 0, "qw": w.before // 2 if pairs else 0,

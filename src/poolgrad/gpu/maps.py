@@ -72,7 +72,7 @@ class Gpu:
         y = _empty(pool.out_shape, x.dtype, x) if out is None else out
         if y.numel():
             grid, arguments = launch.mean(pool, x.device, x.dtype)
-            sums.mean[grid](x, y, **arguments)
+            _start(sums.mean, grid, x, y, **arguments)
         return y
 
     def spread(self, pool: Pool, g: Tensor, out: Tensor | None = None) -> Tensor:
@@ -84,7 +84,7 @@ class Gpu:
             _put_any(pool, "mean", g, gx)
         elif gx.numel():
             grid, arguments = launch.put_regular(pool, g.device, g.dtype, averages=True)
-            gradients.put[grid](g, g, gx, **arguments)
+            _start(gradients.put, grid, g, g, gx, **arguments)
         return gx
 
     # -- fusions ------------------------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ class Gpu:
         elif launch.goes_by_cells(pool, x.device) and launch.are_apart(pool, x.device):
             if gx.numel():
                 grid, arguments = launch.max_put(pool, x.device, x.dtype, nan, equal_to is not None)
-                gradients.max_put[grid](x, _or(equal_to, x), _as_signed(g), _as_signed(gx), **arguments)
+                _start(gradients.max_put, grid, x, _or(equal_to, x), _as_signed(g), _as_signed(gx), **arguments)
         else:
             code = _empty(pool.out_shape, _code_dtype(pool.elements + 1), x)  # one more: no winner
             _scan(pool, x, nan, equal_to=equal_to, code=code)
@@ -152,9 +152,9 @@ class Gpu:
             block = 256
             grid = (-(-keys.numel() // block),)
             kind = launch.wrapping(g.dtype)["SUM"]
-            gradients.segments[grid](
-                keys, order, _as_signed(g).reshape(-1), _as_signed(gx), keys.numel(), SUM=kind, BLOCK=block
-            )
+            entries = _as_signed(g).reshape(-1)
+            arguments = {"count": keys.numel(), "SUM": kind, "BLOCK": block}
+            _start(gradients.segments, grid, keys, order, entries, _as_signed(gx), **arguments)
         return gx
 
     def index_take(self, pool: Pool, v: Tensor, index: Tensor, scope: str, out: Tensor | None = None) -> Tensor:
@@ -179,6 +179,16 @@ class Gpu:
 # Starting kernels
 
 
+def _start(kernel: Any, grid: tuple[int, ...], *arrays: Tensor, **arguments: Any) -> None:
+    """Starts a kernel on the GPU that its arrays lie on. Triton itself takes the current one, whichever that is."""
+    x = arrays[0]
+    if not x.is_cuda or x.get_device() == torch.cuda.current_device():
+        kernel[grid](*arrays, **arguments)
+    else:
+        with torch.cuda.device(x.get_device()):
+            kernel[grid](*arrays, **arguments)
+
+
 def _scan(
     pool: Pool,
     x: Tensor,
@@ -192,13 +202,13 @@ def _scan(
     if math.prod(pool.out_shape):
         wanted = (equal_to is not None, y is not None, code is not None, taken is not None)
         grid, arguments = launch.scan(pool, x.device, x.dtype, nan, *wanted)
-        winners.scan[grid](x, _or(equal_to, x), _or(y, x), _or(code, x), _or(v, x), _or(taken, x), **arguments)
+        _start(winners.scan, grid, x, _or(equal_to, x), _or(y, x), _or(code, x), _or(v, x), _or(taken, x), **arguments)
 
 
 def _take(pool: Pool, v: Tensor, choice: Tensor, y: Tensor, index: str = "", fault: bool = False) -> None:
     if y.numel():
         grid, arguments = launch.take(pool, v.device, v.dtype.itemsize, index, fault)
-        winners.take[grid](v, choice, y, **arguments)
+        _start(winners.take, grid, v, choice, y, **arguments)
 
 
 def _put(pool: Pool, g: Tensor, code: Tensor, gx: Tensor) -> None:
@@ -206,7 +216,7 @@ def _put(pool: Pool, g: Tensor, code: Tensor, gx: Tensor) -> None:
         _put_any(pool, "put", g, gx, code=code)
     elif gx.numel():
         grid, arguments = launch.put_regular(pool, g.device, g.dtype, averages=False)
-        gradients.put[grid](g, code, gx, **arguments)
+        _start(gradients.put, grid, g, code, gx, **arguments)
 
 
 def _put_any(
@@ -221,7 +231,7 @@ def _put_any(
 ) -> None:
     if gx.numel():
         grid, arguments = launch.put_any(pool, g.device, g.dtype, mode)
-        gradients.put_any[grid](g, _or(code, g), gx, _or(x, g), _or(y, g), _or(counts, g), **arguments)
+        _start(gradients.put_any, grid, g, _or(code, g), gx, _or(x, g), _or(y, g), _or(counts, g), **arguments)
 
 
 def _ties_put(pool: Pool, x: Tensor, y: Tensor, g: Tensor, gx: Tensor, ties: str) -> None:
@@ -237,7 +247,7 @@ def _members(
 ) -> None:
     if y.numel():
         grid, arguments = launch.members(pool, x.device, v.dtype, ties, count)
-        winners.members[grid](x, y, v, total, counts, **arguments)
+        _start(winners.members, grid, x, y, v, total, counts, **arguments)
 
 
 def _or(tensor: Tensor | None, otherwise: Tensor) -> Tensor:

@@ -120,8 +120,8 @@ def mean(
     PADDED: tl.constexpr,
     R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
-    IDX: tl.constexpr, LISTED: tl.constexpr, DILATED: tl.constexpr, SUM: tl.constexpr, TWOFOLD: tl.constexpr,
-    WHOLE: tl.constexpr,
+    IDX: tl.constexpr, LISTED: tl.constexpr, DILATED: tl.constexpr, DIVISORS: tl.constexpr, SUM: tl.constexpr,
+    TWOFOLD: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """The average of every window. Rows outside the array are read as their nearest neighbours, and left out."""
     block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
@@ -195,9 +195,9 @@ def mean(
                 lh += 1
             ld += 1
     count = (
-        divisor_of(od, origin_d, divisors_d, d, kd, LISTED).to(tl.int64)
-        * divisor_of(oh, origin_h, divisors_h, h, kh, LISTED)
-        * divisor_of(window, origin_w, divisors_w, w, kw, LISTED)
+        divisor_of(od, origin_d, divisors_d, d, kd, DIVISORS).to(tl.int64)
+        * divisor_of(oh, origin_h, divisors_h, h, kh, DIVISORS)
+        * divisor_of(window, origin_w, divisors_w, w, kw, DIVISORS)
     )
     if WHOLE and not TWOFOLD:
         size = tl.abs(high) // tl.abs(count)

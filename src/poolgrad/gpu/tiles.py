@@ -6,7 +6,8 @@ borders are plain numbers. It writes its tile completely and nothing else: no at
 of additions. Neighbours come first, because that is where the compiler puts neighbouring threads if it cannot see which
 elements lie side by side.
 
-Sizes are ordinary arguments: a kernel is compiled once per operation, dtype and window, not per shape.
+Sizes are ordinary arguments: a kernel is compiled once per operation, dtype and window, not per shape. (Tiles are
+powers of two that small arrays cut short, and alignment is a constant: some classes of shape have their own kernel.)
 """
 
 # mypy: ignore-errors
@@ -95,9 +96,9 @@ def span_of(o, origin, stops, size, dilation, LISTED: tl.constexpr, DILATED: tl.
 
 
 @triton.jit
-def divisor_of(o, origin, divisors, size, window, LISTED: tl.constexpr):
+def divisor_of(o, origin, divisors, size, window, DIVISORS: tl.constexpr):
     """What the sum of window o is divided by, on one axis."""
-    if LISTED:
+    if DIVISORS:
         return tl.load(divisors + o)
     else:
         return tl.minimum(origin + window, size) - tl.maximum(origin, 0)

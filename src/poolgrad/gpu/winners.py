@@ -253,7 +253,8 @@ def take(
         tl.store(y + out_row + out, spot.to(y.dtype.element_ty), mask=mask)
     else:
         chosen = r * (d.to(IDX) * h * w * inner) + spot * inner + c
-        picked = tl.load(v + chosen, mask=mask, other=0)
+        # A code may come from anywhere: one that leads out of the array reads nothing.
+        picked = tl.load(v + chosen, mask=mask & (spot >= 0) & (spot < d.to(IDX) * h * w), other=0)
         tl.store(y + out_row + out, picked, mask=mask)
 
 
