@@ -8,8 +8,8 @@ import torch
 
 import poolgrad
 import poolgrad.torch as pt
-from poolgrad.backends.torch import ops
-from poolgrad.errors import PoolgradError
+from poolgrad.backends.torch import geometry, ops
+from poolgrad.errors import InvalidArgument, PoolgradError
 from poolgrad.torch import arguments, fractional
 
 FORMATS = [torch.contiguous_format, torch.channels_last]
@@ -245,3 +245,19 @@ def test_tensors_that_do_not_belong_together_are_refused(device):
     ):
         with pytest.raises(PoolgradError):
             call()
+
+
+def test_operators_called_by_hand_refuse_what_is_no_pooling():
+    x, axis = torch.ones(1, 2, 8), geometry.regular_axis(8, 4, 2, 2, 0, 1)
+    choice = torch.zeros(1, 2, 4, dtype=torch.uint8)
+    with pytest.raises(InvalidArgument, match="spatial axes"):
+        ops.mean(x, [0, -1, 1, *axis])
+    with pytest.raises(InvalidArgument, match="scope is 'row'"):
+        ops.choice_to_index(choice, [0, 2, 1, *axis], "row")
+
+
+def test_averages_that_divide_by_their_elements_need_no_table():
+    """PyTorch's default counts padding; without padding that is what the kernels do by themselves."""
+    for padding, has_table in ((1, True), (0, False)):
+        encoded = arguments.regular("avg_pool1d", torch.ones(1, 2, 9), 1, 3, 2, padding, divide="padded")
+        assert (geometry.pool_of(tuple(encoded), (1, 2, 9), 2).divisors is not None) == has_table

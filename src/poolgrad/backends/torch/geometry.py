@@ -138,7 +138,7 @@ def shapes(geometry: Sequence[int], shape: Sequence[int], pooled: bool) -> tuple
     first, last = geometry[1], geometry[1] + len(axes)
     before, behind = list(shape[:first]), list(shape[last:])
     given = [a.count if pooled else a.size for a in axes]
-    if len(shape) < last or any(a != b for a, b in zip(shape[first:last], given, strict=True)):
+    if first < 0 or len(shape) < last or any(a != b for a, b in zip(shape[first:last], given, strict=True)):
         raise InvalidArgument(
             f"a tensor of shape {tuple(shape)} does not have the spatial axes {tuple(given)} of the pooling",
             argument="geometry",
@@ -156,7 +156,10 @@ def pool_of(geometry: tuple[int, ...], shape: tuple[int, ...], axis: int) -> Poo
     pool = Pool(shape, axis, all_windows, math.prod(shape[: geometry[0]] if geometry[0] <= axis else ()))
     if all(a.divisor == _REAL for a in axes):
         return pool
-    return pool.divided_by([_divisors(a, w) for a, w in zip(axes, all_windows, strict=True)])
+    divisors = [_divisors(a, w) for a, w in zip(axes, all_windows, strict=True)]
+    if all(np.array_equal(given, w.length) for given, w in zip(divisors, all_windows, strict=True)):
+        return pool  # most averages: kernels that count for themselves need no tables
+    return pool.divided_by(divisors)
 
 
 def choice_dtype(geometry: Sequence[int]) -> str:

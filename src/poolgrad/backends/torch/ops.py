@@ -29,7 +29,7 @@ from torch.autograd.function import _SingleLevelFunction
 from ...errors import InvalidArgument
 from ...policy import NANS, TIES, resolve
 from .geometry import choice_dtype, deeper, shapes
-from .kernels import Order, Placed, inverse, new, order_of, own_order, place, reordered, torch_dtype
+from .kernels import SCOPES, Order, Placed, inverse, new, order_of, own_order, place, reordered, torch_dtype
 
 Geometry: TypeAlias = Sequence[int]
 Kernel: TypeAlias = Callable[..., Any]
@@ -402,6 +402,7 @@ _linear(max_put, transpose=max_take)
 
 
 def _choice_to_index(choice: Tensor, geometry: Geometry, scope: str) -> Tensor:
+    _expect_scope(scope)
     placed, _ = place(geometry, choice, pooled=True, keep_order=scope == "image")
     index = placed.on.choice_to_index(placed.pool, placed.seen(choice), np.dtype(np.int64), scope)
     seen: Tensor = index.permute(inverse(placed.order))
@@ -426,6 +427,7 @@ def _index_put(g: Tensor, index: Tensor, geometry: Geometry, scope: str) -> Tens
 
 def _expect_indices(index: Tensor, shape: Sequence[int], placed: Placed, scope: str) -> None:
     """Refuses indices that would reach outside. On a GPU, which is not waited for, the device itself stops."""
+    _expect_scope(scope)
     if index.dtype not in (torch.int32, torch.int64) or list(index.shape) != list(shape):
         given = f"{index.dtype} of shape {tuple(index.shape)}"
         raise InvalidArgument(f"indices are {given}, expected int32 or int64 of shape {tuple(shape)}", argument="index")
@@ -437,6 +439,11 @@ def _expect_indices(index: Tensor, shape: Sequence[int], placed: Placed, scope: 
         torch._assert_async(inside)
     elif not inside:
         raise InvalidArgument(f"an index is outside 0 to {places - 1}", argument="index")
+
+
+def _expect_scope(scope: str) -> None:
+    if scope not in SCOPES:
+        raise InvalidArgument(f"scope is {scope!r}, expected one of {', '.join(SCOPES)}", argument="scope", given=scope)
 
 
 def _scope_order(x: Tensor, geometry: Geometry, scope: str) -> Order:
