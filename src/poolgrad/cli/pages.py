@@ -185,6 +185,8 @@ class _Runner:
         folders = (self.path.resolve().parent, *self._fed_files())
         # It wakes up twice a second even without a change, for those that came before it was listening.
         for changes in watch(*folders, raise_interrupt=False, yield_on_timeout=True, rust_timeout=500):
+            if self.cancel.is_set():  # Ctrl-C came during a run
+                return 130
             now = self._state()
             if now != seen or any(_counts(Path(name), mine) for _, name in changes):
                 seen = now
