@@ -1,4 +1,4 @@
-"""Places for blocks: new ones beside what is there, and small drawings of whole pages for the gallery."""
+"""Places for blocks: new ones below what is there, and small drawings of whole pages for the gallery."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ COLUMN: Final = 380
 ROW: Final = 300
 WIDTH: Final = 232
 HEIGHT: Final = 150
+MOST_COLUMNS: Final = 6
 MOST_DRAWN: Final = 400
 
 
@@ -35,38 +36,49 @@ def layered(names: Iterable[str], wires: Mapping[str, str]) -> list[list[str]]:
     return layers
 
 
-def arranged(
-    names: Sequence[str], wires: Mapping[str, str], known: Mapping[str, Sequence[float]]
-) -> dict[str, list[float]]:
-    """Positions in columns, every block as near as can be to the height of what feeds it."""
-    heights: dict[str, float] = {name: place[1] for name, place in known.items()}
+def arranged(names: Sequence[str], wires: Mapping[str, str]) -> dict[str, list[float]]:
+    """Positions in columns, every block as near as can be to the height of what feeds it.
+
+    What has more columns than a screen goes on in the next row:
+
+    >>> chain = {f"b{n}.x": f"b{n - 1}.output" for n in range(1, 8)}
+    >>> places = arranged([f"b{n}" for n in range(8)], chain)
+    >>> places["b5"], places["b6"]
+    ([1900, 0], [0, 300])
+    """
     feeding: dict[str, list[str]] = {}
     for target, source in wires.items():
         feeding.setdefault(block_of(target), []).append(block_of(source))
+    layers = layered(names, wires)
     placed: dict[str, list[float]] = {}
-    for column, layer in enumerate(layered(names, wires)):
-        wanted = {name: _mean([heights[s] for s in feeding.get(name, ()) if s in heights]) for name in layer}
-        floor = -float("inf")
-        for name in sorted(layer, key=lambda name: wanted[name]):
-            floor = max(floor + ROW, round(wanted[name]))
-            placed[name] = [column * COLUMN, floor]
-            heights[name] = floor
+    top: float = 0
+    for begin in range(0, len(layers), MOST_COLUMNS):
+        row: dict[str, list[float]] = {}
+        for column, layer in enumerate(layers[begin : begin + MOST_COLUMNS]):
+            wanted = {name: _mean([row[s][1] for s in feeding.get(name, ()) if s in row]) for name in layer}
+            floor = -float("inf")
+            for name in sorted(layer, key=lambda name: wanted[name]):
+                floor = max(floor + ROW, round(wanted[name]))
+                row[name] = [column * COLUMN, floor]
+        highest = min(y for _, y in row.values())
+        placed |= {name: [x, y - highest + top] for name, (x, y) in row.items()}
+        top = max(y for _, y in placed.values()) + ROW
     return placed
 
 
-def beside(before: Document, after: Document, new: Sequence[str]) -> dict[str, list[float]]:
-    """Positions for new blocks, to the right of those that have one."""
-    known = before["position"]
-    edge = max((place[0] for place in known.values()), default=-COLUMN) + COLUMN
-    places = arranged(new, after["wire"], known)
-    return {name: [x + edge, y] for name, (x, y) in places.items()}
+def below(before: Document, after: Document, new: Sequence[str]) -> dict[str, list[float]]:
+    """Positions for new blocks, in rows below those that have one."""
+    known = before["position"].values()
+    left = min((x for x, _ in known), default=0)
+    bottom = max((y for _, y in known), default=-ROW) + ROW
+    return {name: [x + left, y + bottom] for name, (x, y) in arranged(new, after["wire"]).items()}
 
 
 def miniature(doc: Document, groups: Mapping[str, str]) -> dict[str, Any]:
     """A drawing of a page: rectangles and lines."""
     names = list(doc["block"])[:MOST_DRAWN]
     shown = set(names)
-    places: dict[str, Sequence[float]] = dict(arranged(names, doc["wire"], {}))
+    places: dict[str, Sequence[float]] = dict(arranged(names, doc["wire"]))
     if all(name in doc["position"] for name in names):
         places = {name: doc["position"][name] for name in names}
     blocks = [

@@ -331,14 +331,14 @@ class Room:
     # -- steps that the server makes ----------------------------------------------------------------------------------
 
     def add_gradients(self, member: Member, outputs: list[str], inputs: list[str]) -> Message:
-        """Adds the blocks that give the gradients of outputs with respect to inputs, laid out beside the others."""
+        """Adds the blocks that give the gradients of outputs with respect to inputs, laid out below the others."""
         page = self._page.copy()
         try:
             made = page.add_gradients(outputs, inputs)
         except PageError as error:
             raise Refused("refused", getattr(error, "reason", None) or str(error)) from None
         doc = document.from_file(page.to_dict())
-        positions = layout.beside(self.doc, doc, made["blocks"])
+        positions = layout.below(self.doc, doc, made["blocks"])
         doc = {**doc, "note": self.doc["note"], "position": {**self.doc["position"], **positions}}
         self.apply(document.difference(self.doc, doc), "Add gradients", member, echo=True)
         return {"type": "accepted", "version": self.version, "keys": made["wires"], "blocks": made["blocks"]}

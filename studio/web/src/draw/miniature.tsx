@@ -1,6 +1,10 @@
 // A small picture of a page for its card: blocks as rectangles in the colours of their families, wires as curves.
+import { wayOf } from "../model/curve";
 import { family } from "../model/page";
 import type { Miniature } from "../protocol/messages";
+
+/** Wires of a miniature end at the middle of a block's side. */
+const MIDDLE = 75;
 
 export function miniature({ blocks, wires }: Miniature) {
   if (blocks.length === 0) return null;
@@ -12,18 +16,15 @@ export function miniature({ blocks, wires }: Miniature) {
   const box = [left - margin, top - margin, width + 2 * margin, height + 2 * margin];
   return (
     <svg viewBox={box.join(" ")} preserveAspectRatio="xMidYMid meet" aria-hidden="true">
-      {wires.map(([x1, y1, x2, y2]) => {
-        const bend = Math.max(30, Math.abs(x2 - x1) / 2);
-        return (
-          <path
-            key={`${x1} ${y1} ${x2} ${y2}`}
-            d={`M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`}
-            className="miniature-wire"
-            fill="none"
-            vectorEffect="non-scaling-stroke"
-          />
-        );
-      })}
+      {wires.map(([x1, y1, x2, y2]) => (
+        <path
+          key={`${x1} ${y1} ${x2} ${y2}`}
+          d={wayOf({ x: x1, y: y1 }, { x: x2, y: y2 }, MIDDLE, 0).path}
+          className="miniature-wire"
+          fill="none"
+          vectorEffect="non-scaling-stroke"
+        />
+      ))}
       {blocks.map(({ x, y, w, h, type, group, name }) => (
         <g key={name} className={`family-${family(type, group)}`}>
           <rect

@@ -2,6 +2,7 @@
 // the small heat maps as embedded images.
 
 import { attributeText, isSet } from "../model/attributes";
+import { wayOf } from "../model/curve";
 import type { Doc } from "../model/doc";
 import { wires } from "../model/edits";
 import { BLOCK_WIDTH, blockHeight, HEAD, pinHeight, ROW, TYPED_ROW } from "../model/geometry";
@@ -105,16 +106,16 @@ function wiresSvg(doc: Doc, palette: Palette, specs: Specs, look: Look): string[
   const labels: string[] = [];
   for (const { source, target } of wires(doc)) {
     const [from, to] = [doc.position[source.block] ?? [0, 0], doc.position[target.block] ?? [0, 0]];
-    const [x1, y1] = [from[0] + BLOCK_WIDTH, from[1] + pinHeight(typeOf(source.block), source.pin, "out")];
-    const [x2, y2] = [to[0], to[1] + pinHeight(typeOf(target.block), target.pin, "in")];
-    const bend = Math.max(40, Math.abs(x2 - x1) / 2);
-    const curve = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
-    paths.push(`<path d="${curve}" fill="none" stroke="${look.wire}" stroke-width="2"/>`);
+    const rise = pinHeight(typeOf(target.block), target.pin, "in");
+    const lane = typeOf(target.block)?.inputs.findIndex(({ name }) => name === target.pin) ?? 0;
+    const start = { x: from[0] + BLOCK_WIDTH, y: from[1] + pinHeight(typeOf(source.block), source.pin, "out") };
+    const { path, label } = wayOf(start, { x: to[0], y: to[1] + rise }, rise, lane);
+    paths.push(`<path d="${path}" fill="none" stroke="${look.wire}" stroke-width="2"/>`);
     const spec = specs[`${source.block}.${source.pin}`];
     const way = `${source.block}.${source.pin} ${target.block}`;
     if (!spec || labelled.has(way)) continue;
     labelled.add(way);
-    labels.push(labelSvg(`${shapeText(spec.shape)} ${spec.dtype ?? "?"}`, (x1 + x2) / 2, (y1 + y2) / 2, look));
+    labels.push(labelSvg(`${shapeText(spec.shape)} ${spec.dtype ?? "?"}`, label.x, label.y, look));
   }
   return [...paths, ...labels];
 }

@@ -56,6 +56,39 @@ test("two hundred blocks are laid out in a moment", () => {
   expect(places.size).toBe(200);
 });
 
+test("a long chain goes on in the next row, with nothing on top of anything", () => {
+  const names = Array.from({ length: 19 }, (_, i) => `n${i}`);
+  const changes: Change[] = names.map((name) => ["block", name, { type: "T" }]);
+  names.slice(1).forEach((name, i) => {
+    changes.push(["wire", `${name}.i0`, `n${i}.o0`]);
+  });
+  const places = arrange(apply(EMPTY, changes), names, size, pinAt);
+  const boxes = [...places.values()];
+  const [wide, high] = [Math.max(...boxes.map(({ x }) => x)) + 200, Math.max(...boxes.map(({ y }) => y)) + 120];
+  expect(wide / high).toBeLessThan(3);
+  for (const a of boxes)
+    for (const b of boxes)
+      if (a !== b) expect(Math.abs(a.x - b.x) >= 200 || Math.abs(a.y - b.y) >= 120, `${a.x} ${b.x}`).toBe(true);
+  // Within a row data still flows to the right.
+  names.slice(1).forEach((name, i) => {
+    const [from, to] = [places.get(`n${i}`), places.get(name)];
+    expect((to?.x ?? 0) > (from?.x ?? 0) || (to?.y ?? 0) > (from?.y ?? 0)).toBe(true);
+  });
+});
+
+test("a wrapped page is cut where the fewest wires are", () => {
+  // Three rows of about four; between c and d there is one wire, between all others there are two.
+  const names = ["a0", "a1", "a2", "a3", "c", "d", "b0", "b1", "b2", "b3", "b4", "b5"];
+  const changes: Change[] = names.map((name) => ["block", name, { type: "T" }]);
+  names.slice(1).forEach((name, i) => {
+    changes.push(["wire", `${name}.i0`, `${names[i]}.o0`]);
+    if (name !== "d") changes.push(["wire", `${name}.i1`, `${names[i]}.o1`]);
+  });
+  const places = arrange(apply(EMPTY, changes), names, size, pinAt);
+  expect(places.get("d")?.x).toBe(0);
+  expect(places.get("d")?.y).toBeGreaterThan(places.get("c")?.y ?? 0);
+});
+
 test("aligning lines up edges; spacing leaves equal gaps", () => {
   const boxes = [
     { name: "a", x: 0, y: 0, width: 100, height: 50 },

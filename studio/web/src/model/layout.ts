@@ -1,5 +1,6 @@
 // Auto-layout from left to right. dagre chooses columns; it does not know where on a block a pin sits, so the order
 // inside each column is then improved with the pins' true places until no swap of neighbours removes a crossing.
+// A long chain goes on in the next row, as text does, cut where the fewest wires are.
 import { layout as dagre, Graph } from "@dagrejs/dagre";
 import type { Doc } from "./doc";
 import type { Place } from "./edits";
@@ -12,6 +13,12 @@ export type PinHeights = (block: string, pin: string, side: "in" | "out") => num
 
 const COLUMN_GAP = 136;
 const ROW_GAP = 36;
+/** Between the rows of a page that is wrapped. */
+const BAND_GAP = 120;
+/** Pages wider than this cannot be read as a whole: they are wrapped, if they are so much wider than high, into a shape. */
+const WIDEST = 1900;
+const FLATTEST = 2;
+const SHAPE = 1.5;
 const SWEEPS = 12;
 /** A wire that passes a column takes room there like a low block, and bends less readily than a block moves. */
 const PASSAGE: Size = { width: 0, height: 4 };
@@ -21,14 +28,56 @@ type Link = { from: string; to: string; out: number; in: number };
 type SizeOf = (name: string) => Size;
 
 export function arrange(doc: Doc, names: readonly string[], size: SizeOf, pinAt: PinHeights): Map<string, Place> {
-  const real = new Set(names);
-  const direct = linksOf(doc, real, pinAt);
-  const columns = columnsOf(names, size, direct);
-  const links = throughColumns(columns, direct);
+  const links = linksOf(doc, new Set(names), pinAt);
+  const columns = columnsOf(names, size, links);
+  const whole = band(columns, links, size);
+  const { width, height } = extent(whole, size);
+  if (width <= Math.max(WIDEST, FLATTEST * height)) return whole;
+  const rows = Math.max(2, Math.round(Math.sqrt(width / (SHAPE * (height + BAND_GAP)))));
+  const places = new Map<string, Place>();
+  let top = 0;
+  for (const part of wrapped(columns, links, rows)) {
+    const row = band(part, links, size);
+    for (const [name, { x, y }] of row) places.set(name, { x, y: y + top });
+    top += extent(row, size).height + BAND_GAP;
+  }
+  return places;
+}
+
+/** Columns side by side, as one row of the page; wires from and to other rows do not count. */
+function band(columns: readonly (readonly string[])[], links: readonly Link[], size: SizeOf): Map<string, Place> {
+  const real = new Set(columns.flat());
+  const inside = links.filter(({ from, to }) => real.has(from) && real.has(to));
+  const filled = columns.map((column) => [...column]);
+  const ties = tiesOf(throughColumns(filled, inside));
   const sizeOf: SizeOf = (name) => (real.has(name) ? size(name) : PASSAGE);
-  const ties = tiesOf(links);
-  order(columns, ties, sizeOf);
-  return place(columns, ties, sizeOf, real);
+  order(filled, ties, sizeOf);
+  return place(filled, ties, sizeOf, real);
+}
+
+function extent(places: ReadonlyMap<string, Place>, size: SizeOf): Size {
+  const boxes = [...places].map(([name, at]) => ({ ...at, ...size(name) }));
+  return {
+    width: Math.max(0, ...boxes.map(({ x, width }) => x + width)),
+    height: Math.max(0, ...boxes.map(({ y, height }) => y + height)),
+  };
+}
+
+/** The columns in so many rows of about equal length, cut where the fewest wires go on into the next row. */
+function wrapped(columns: readonly string[][], links: readonly Link[], rows: number): string[][][] {
+  const columnOf = new Map(columns.flatMap((column, c) => column.map((name) => [name, c] as const)));
+  const cut = (at: number) => {
+    const across = links.filter(({ from, to }) => (columnOf.get(from) ?? 0) < at && (columnOf.get(to) ?? 0) >= at);
+    return new Set(across.map(({ from, out }) => `${from} ${out}`)).size;
+  };
+  const fair = columns.length / rows;
+  const breaks = [0];
+  for (let row = 1; row < rows; row++) {
+    const [middle, first] = [Math.round(row * fair), (breaks.at(-1) ?? 0) + 1];
+    const near = [0, 1, -1].map((by) => middle + by).filter((at) => at >= first && at < columns.length);
+    breaks.push(near.reduce((best, at) => (cut(at) < cut(best) ? at : best), near[0] ?? first));
+  }
+  return breaks.map((from, i) => columns.slice(from, breaks[i + 1])).filter((part) => part.length > 0);
 }
 
 /** Cuts wires that skip columns into pieces; in every column they pass they get a passage of their own. */
@@ -73,15 +122,34 @@ function columnsOf(names: readonly string[], size: SizeOf, links: readonly Link[
     graph.setEdge(from, to, {}, String(i));
   });
   dagre(graph);
+  const found = names.map((name) => ({ name, ...(graph.node(name) as { x?: number; y?: number; rank?: number }) }));
+  const ranks = new Map(found.map(({ name, x = 0, rank }) => [name, rank ?? Math.round(x)]));
+  early(ranks, links);
   const byRank = new Map<number, { name: string; y: number }[]>();
-  for (const name of names) {
-    const { x = 0, y = 0, rank } = graph.node(name) as { x?: number; y?: number; rank?: number };
-    const column = rank ?? Math.round(x);
+  for (const { name, y = 0 } of found) {
+    const column = ranks.get(name) ?? 0;
     byRank.set(column, [...(byRank.get(column) ?? []), { name, y }]);
   }
   return [...byRank.entries()]
     .sort(([a], [b]) => a - b)
     .map(([, column]) => column.sort((a, b) => a.y - b.y).map(({ name }) => name));
+}
+
+/** Where it makes no wire longer, a block stands right behind what feeds it rather than before what reads it. */
+function early(ranks: Map<string, number>, links: readonly Link[]): void {
+  const sources = new Map<string, string[]>();
+  const readers = new Map<string, number>();
+  for (const { from, to } of links) {
+    sources.set(to, [...(sources.get(to) ?? []), from]);
+    readers.set(from, (readers.get(from) ?? 0) + 1);
+  }
+  for (const [name] of [...ranks].sort(([, a], [, b]) => a - b)) {
+    const feeding = sources.get(name) ?? [];
+    if (feeding.length === 0 || feeding.length < (readers.get(name) ?? 0)) continue;
+    const behind = Math.max(...feeding.map((source) => ranks.get(source) ?? 0));
+    const next = Math.min(...[...ranks.values()].filter((rank) => rank > behind));
+    ranks.set(name, Math.min(ranks.get(name) ?? next, next));
+  }
 }
 
 /** What a block is wired to on either side: the other block, the pin's height there, and our own pin's. */

@@ -9,12 +9,14 @@ import {
   type Edge,
   type EdgeChange,
   type FinalConnectionState,
+  getViewportForBounds,
   MiniMap,
   type Node,
   type NodeChange,
   type OnConnectEnd,
   Panel,
   ReactFlow,
+  type ReactFlowInstance,
   SelectionMode,
   useNodesInitialized,
   useReactFlow,
@@ -33,6 +35,8 @@ import { WireEdge } from "./WireEdge";
 const NODE_TYPES = { block: BlockNode, note: NoteNode };
 const EDGE_TYPES = { wire: WireEdge };
 const FIT = { padding: 0.12, maxZoom: 1.1, minZoom: 0.03 };
+/** A page that is too large to be read as a whole opens at this zoom, at its first block. */
+const SMALLEST_OPENING = 0.5;
 /** What stays free around a block that comes into view. */
 const EDGE = 24;
 /** What the picture of a result will take below a block. */
@@ -492,14 +496,42 @@ function inside(from: number, to: number, low: number, high: number): number {
   return Math.max(back, first - from);
 }
 
-/** Shows the whole page once it is open and its blocks are measured. */
+/** Shows the whole page or, where nothing could be read then, its beginning. */
+function overview(flow: ReactFlowInstance, pane: DOMRect | undefined): void {
+  const nodes = flow.getNodes();
+  if (!pane || nodes.length === 0) return;
+  const bounds = flow.getNodesBounds(nodes);
+  const { width, height } = pane;
+  const whole = getViewportForBounds(bounds, width, height, FIT.minZoom, FIT.maxZoom, FIT.padding);
+  if (whole.zoom >= SMALLEST_OPENING) {
+    void flow.setViewport(whole);
+    return;
+  }
+  const zoom = SMALLEST_OPENING;
+  const blocks = nodes.filter(({ type }) => type === "block").map(({ position }) => position);
+  const first = blocks.reduce((a, b) => (b.x < a.x || (b.x === a.x && b.y < a.y) ? b : a), blocks[0] ?? bounds);
+  const begin = (from: number, size: number, at: number, room: number) => {
+    if (size * zoom <= room - 2 * EDGE) return (room - size * zoom) / 2 - from * zoom;
+    // The first block may lie far below the top.
+    const start = (at - from) * zoom < room / 2 ? from : at;
+    return EDGE - start * zoom;
+  };
+  void flow.setViewport({
+    zoom,
+    x: begin(bounds.x, bounds.width, first.x, width),
+    y: begin(bounds.y, bounds.height, first.y, height),
+  });
+}
+
+/** Shows a page once it is open and its blocks are measured. */
 function useFitOnOpen(page: string | null): void {
   const flow = useReactFlow();
+  const studio = useActions();
   const measured = useNodesInitialized();
   const fitted = useRef<string | null>(null);
   useEffect(() => {
     if (page === null || !measured || fitted.current === page) return;
     fitted.current = page;
-    void flow.fitView(FIT);
-  }, [page, measured, flow]);
+    overview(flow, studio.root?.querySelector(".react-flow__pane")?.getBoundingClientRect());
+  }, [page, measured, flow, studio]);
 }
