@@ -30,7 +30,8 @@ test: $(STAMP)/test  ## the test suite, in some minutes
 
 test-full: $(STAMP)/test  ## the long sweeps too: huge arrays, and the kernels under sanitizers
 	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
-	$(BIN)/python -m pytest -m full -p no:xdist
+	POOLGRAD_STRICT=1 $(BIN)/python -m pytest -m full -p no:xdist
+	POOLGRAD_STRICT=1 $(BIN)/python -m pytest -p no:xdist studio/tests -k two_hundred
 	$(MAKE) sanitize
 
 images: $(STAMP)/test  ## the pictures in docs/images, taken by the browser tests

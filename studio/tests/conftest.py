@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tab import Server, Tab, patience
+from tab import AT_MOST, Server, Tab
 
 from poolgrad_studio.app import STATIC
 
@@ -62,7 +62,7 @@ def browser() -> Iterator[Any]:
     from playwright.sync_api import expect, sync_playwright
     from screen import find_browser, launch
 
-    expect.set_options(timeout=5000 * patience())
+    expect.set_options(timeout=AT_MOST)
 
     path = find_browser()
     if path is None:

@@ -15,8 +15,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page, Playwright, expect
-from tab import Server, patience
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Locator,
+    Page,
+    Playwright,
+    WebSocketRoute,
+    expect,
+)
+from tab import AT_MOST, Server
 
 FLAGS = [
     "--no-sandbox",
@@ -66,7 +75,7 @@ class Screen:
         self.tolerated: list[str] = []
         self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.faults.append(f"error: {error}"))
-        self.page.set_default_timeout(8000 * patience())
+        self.page.set_default_timeout(AT_MOST)
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type in ("error", "warning"):
@@ -81,6 +90,15 @@ class Screen:
         """While the server is away, the browser complains about lost connections, as it should."""
         self.tolerated.append("WebSocket|ERR_CONNECTION|ERR_EMPTY")
         yield
+
+    def slow_line(self, seconds: float) -> None:
+        """Whatever the server says to this tab takes so long to arrive, in the order in which it was said."""
+
+        def connect(line: WebSocketRoute) -> None:
+            server = line.connect_to_server()
+            server.on_message(lambda said: (self.page.wait_for_timeout(1000 * seconds), line.send(said)))
+
+        self.page.route_web_socket("**/socket", connect)
 
     # -- finding ------------------------------------------------------------------------------------------------------
 
@@ -106,6 +124,11 @@ class Screen:
 
     def open_page(self, name: str) -> None:
         self.page.goto(f"{self.server.link}#/page/{name}")
+        self.ready()
+
+    def ready(self) -> None:
+        """Waits until the page is open: before, it takes no edits."""
+        expect(self.at("editor")).to_have_attribute("aria-busy", "false")
         expect(self.at("canvas")).to_be_visible()
 
     def open_example(self, name: str) -> None:
@@ -113,7 +136,7 @@ class Screen:
         self.open_gallery()
         self.at(f"example-{name}.page.json").click()
         expect(self.at("canvas")).to_be_visible()
-        expect(self.at("run-status")).to_contain_text("Done", timeout=5000 * patience())
+        expect(self.at("run-status")).to_contain_text("Done")
 
     def block_name(self) -> Locator:
         """The field with the name of the selected block."""
@@ -122,7 +145,7 @@ class Screen:
     def new_page(self) -> None:
         self.open_gallery()
         self.at("new-page").click()
-        expect(self.at("canvas")).to_be_visible()
+        self.ready()
 
     def press(self, *keys: str) -> None:
         for key in keys:
@@ -161,7 +184,7 @@ class Screen:
         """One click, never a second one: the button that starts a run becomes the one that stops it."""
         expect(self.at("run")).to_be_enabled()
         self.page.mouse.click(*self.middle(self.at("run")))
-        expect(self.at("run-status")).to_contain_text("Done", timeout=5000 * patience())
+        expect(self.at("run-status")).to_contain_text("Done")
 
     def values(self, key: str) -> list[str]:
         """The list of a result, as `name value` lines."""

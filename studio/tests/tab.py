@@ -26,10 +26,18 @@ from poolgrad_studio import frames
 PATIENCE = 30.0
 
 
+AT_MOST = 40_000
+"""Milliseconds to wait for something that must happen. Speed is measured elsewhere: this ends what hangs."""
+
+
 def patience() -> float:
-    """By how much times may be longer than they should be: by nothing, unless the machine is busy with other things."""
+    """By how much times may be longer than their goals.
+
+    Other tests run beside these, so only a blunder may fail them: twenty times. `make test-full`, which sets
+    POOLGRAD_STRICT, has the machine to itself, and times count; where it has not, less strictly.
+    """
     waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
-    return 1 if waiting < 1.5 else 2 * waiting
+    return 20 if not os.environ.get("POOLGRAD_STRICT") else 1 if waiting < 1.5 else 2 * waiting
 
 
 class Server:

@@ -42,7 +42,7 @@ export class Editing {
 
   /** Applies changes as one step that can be undone. */
   step(label: string, wanted: readonly Change[]): boolean {
-    if (wanted.length === 0) return false;
+    if (wanted.length === 0 || this.studio.state.loading) return false;
     const changes = [...this.settling(wanted), ...wanted];
     const before = inverse(this.doc, changes);
     this.studio.set({ history: record(this.studio.state.history, { label, changes, before }) });
@@ -122,9 +122,10 @@ export class Editing {
       const fresh: End = { block: name, pin: from.pin, index: null };
       all.push(...this.connection(from, fresh, type));
     }
-    this.step(`Add ${type.type}`, all);
-    this.select([name]);
-    this.showAll([name]);
+    if (this.step(`Add ${type.type}`, all)) {
+      this.select([name]);
+      this.showAll([name]);
+    }
     return name;
   }
 

@@ -12,13 +12,29 @@ export class Files {
   /** Shows what the address says: "#/" is the gallery, "#/page/a.page.json" a page. */
   async follow(): Promise<void> {
     if (this.studio.state.embedded) return;
-    const route = parseRoute(window.location.hash);
+    const address = window.location.hash;
+    const route = parseRoute(address);
+    // When it changed meanwhile, the later call goes on.
+    if (!(await this.mayLeave(route)) || window.location.hash !== address) return;
     this.studio.set({ route });
     if (route.view === "gallery") {
       if (this.studio.state.page !== null) this.studio.client.tell("close");
-      this.studio.set({ page: null });
+      this.studio.set({ page: null, loading: false });
       await this.gallery();
-    } else if (this.studio.state.page !== route.page) await this.studio.open(route.page, false);
+    } else if (this.studio.state.page !== route.page) await this.studio.open(route.page, "fresh");
+  }
+
+  /** A page is left when the server has all of its edits. One that collides with somebody else's is decided first. */
+  private async mayLeave(route: Route): Promise<boolean> {
+    const { page, connection } = this.studio.state;
+    if (page === null || (route.view === "page" && route.page === page)) return true;
+    if (this.studio.sync.unsaved > 0 && connection !== "open") {
+      this.studio.notify("bad", "This page stays open until its last edits have reached the server.");
+    }
+    await this.studio.sync.settled();
+    if (this.studio.state.conflict === null) return true;
+    this.go({ view: "page", page });
+    return false;
   }
 
   go(route: Route): void {

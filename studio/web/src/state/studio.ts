@@ -38,7 +38,7 @@ export class Studio {
       send: (edit) => this.client.request("edit", edit),
       changed: (doc) => this.store.setState({ doc, unsaved: this.sync.unsaved }),
       conflict: (mine, theirs) => this.store.setState({ conflict: { mine, theirs } }),
-      reopen: () => void this.open(this.state.page ?? "", false),
+      reopen: () => void this.open(this.state.page ?? "", "again"),
       refused: (_, error) => this.complain(error),
     });
     this.edit = new Editing(this);
@@ -80,23 +80,33 @@ export class Studio {
     }
   }
 
-  /** Opens a page. `resume` asks only for what was missed since the connection was lost. */
-  async open(page: string, resume: boolean): Promise<void> {
-    if (!resume) this.set({ ...FRESH_PAGE, page, loading: true });
-    const have = resume ? { have: { version: this.sync.version, token: this.sync.token } } : {};
+  /**
+   * Opens a page: a "fresh" one; the same one "again", whole, because it is no longer known how the server's came about;
+   * or to "resume" it after a lost connection with what was missed. Until it is here nothing can be edited.
+   */
+  async open(page: string, how: "fresh" | "again" | "resume"): Promise<void> {
+    if (how === "fresh") {
+      this.sync.clear();
+      this.set({ ...FRESH_PAGE, page });
+    }
+    if (how !== "resume") this.set({ loading: true });
+    const have = how === "resume" ? { have: { version: this.sync.version, token: this.sync.token } } : {};
     try {
-      this.opened(await this.client.request<OpenedPage>("open", { page, ...have }));
+      const opened = await this.client.request<OpenedPage>("open", { page, ...have });
+      if (this.state.page === page) this.opened(opened);
     } catch (error) {
+      // What was lost is asked for again as soon as there is a connection.
+      if ((error as { code?: string }).code === "lost" || this.state.page !== page) return;
       this.set({ loading: false });
       this.complain(error);
-      if ((error as { code?: string }).code !== "lost") this.files.go({ view: "gallery" });
+      this.files.go({ view: "gallery" });
     }
   }
 
   private opened(opened: OpenedPage): void {
     const { inference, run, peers, saved, version, token, live } = opened;
     this.set({ page: opened.page, inference, run, peers, saved, live: live ?? false, loading: false });
-    if (opened.doc) this.sync.start(opened.doc, version, token, this.sync.token !== "" && this.sync.unsaved > 0);
+    if (opened.doc) this.sync.start(opened.doc, version, token);
     else this.sync.resume(opened.since ?? [], version);
     this.runs.known(opened.results, opened.stale ?? []);
     if (this.runWhenOpen === opened.page) void this.runs.runAndFit();
@@ -117,12 +127,14 @@ export class Studio {
     if (!welcome) return;
     this.set({ connection: "open", welcome, palette: paletteOf(welcome.catalog) });
     const { page, route } = this.state;
-    if (this.options.page !== undefined && page === null) await this.open(this.options.page, false);
-    else if (page !== null && route.view === "page" && route.page === page) await this.open(page, true);
+    if (this.options.page !== undefined && page === null) await this.open(this.options.page, "fresh");
+    else if (page !== null && route.view === "page" && route.page === page) await this.open(page, "resume");
     else await this.files.follow();
   }
 
   private event(message: Header, payload: ArrayBuffer | null): void {
+    // Until a page is here, what comes is about the one before.
+    if (this.state.loading && message.type !== "gallery" && message.type !== "error") return;
     switch (message.type) {
       case "changed":
         this.edit.foreign(message as unknown as Changed);

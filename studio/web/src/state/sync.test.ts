@@ -39,7 +39,7 @@ const settle = () => vi.waitFor(() => Promise.resolve());
 beforeEach(() => {
   line = new Line();
   sync = new Sync(line);
-  sync.start(PAGE, 5, "token", false);
+  sync.start(PAGE, 5, "token");
 });
 
 test("an edit is seen at once and confirmed later", async () => {
@@ -118,12 +118,12 @@ test("what others changed while we were away is news to our edit: the server mus
 test("a server that has forgotten us: edits that collide are handed back, others are sent again", () => {
   sync.lost();
   sync.submit([["position", "x", [1, 1]]], "Move x");
-  sync.start({ ...PAGE, position: { ...PAGE.position, x: [99, 0] } }, 1, "another", true);
+  sync.start({ ...PAGE, position: { ...PAGE.position, x: [99, 0] } }, 1, "another");
   expect(line.conflicts[0]?.theirs.entries).toEqual([{ kind: "position", key: "x", theirs: [99, 0] }]);
   expect(sync.doc.position.x).toEqual([99, 0]);
   sync.lost();
   sync.submit([["position", "pool", [1, 1]]], "Move pool");
-  sync.start({ ...PAGE, position: { ...PAGE.position, x: [77, 0] } }, 1, "a third", true);
+  sync.start({ ...PAGE, position: { ...PAGE.position, x: [77, 0] } }, 1, "a third");
   expect(line.conflicts).toHaveLength(1);
   expect(line.sent.at(-1)?.edit).toMatchObject({ label: "Move pool", base: 1 });
 });
@@ -151,4 +151,33 @@ test("what the server tidied up is taken over", async () => {
   line.sent[0]?.answer({ type: "accepted", version: 6, also: [["wire", "session.fetch_outputs[0]", null]] });
   await settle();
   expect(sync.doc.wire).not.toHaveProperty("session.fetch_outputs[0]");
+});
+
+test("a verdict on an edit of the page before does not touch the page that is open now", async () => {
+  sync.submit([["position", "x", [1, 1]]], "Move x");
+  sync.clear();
+  expect([sync.unsaved, sync.doc.position]).toEqual([0, {}]);
+  sync.submit([["position", "new", [2, 2]]], "Too early, kept until the page is here");
+  expect(line.sent).toHaveLength(1);
+  sync.start(PAGE, 3, "another page");
+  line.sent[0]?.answer({ type: "accepted", version: 6 });
+  await settle();
+  expect([sync.version, sync.unsaved, line.sent.length]).toEqual([3, 1, 2]);
+  expect(sync.doc.position).toMatchObject({ x: PAGE.position.x, new: [2, 2] });
+});
+
+test("whoever wants to leave waits until every edit has its verdict", async () => {
+  let left = false;
+  await sync.settled();
+  sync.submit([["position", "x", [1, 1]]], "A");
+  sync.submit([["position", "x", [2, 2]]], "B");
+  void sync.settled().then(() => {
+    left = true;
+  });
+  line.sent[0]?.answer({ type: "accepted", version: 6 });
+  await settle();
+  expect(left).toBe(false);
+  line.sent[1]?.answer({ type: "accepted", version: 7 });
+  await settle();
+  expect(left).toBe(true);
 });

@@ -28,6 +28,9 @@ export class Sync {
   private early: Changed[] = [];
   private flying = false;
   private online = true;
+  /** Which page or connection an edit was sent on: a verdict from before is no longer ours. */
+  private round = 0;
+  private waiting: (() => void)[] = [];
   version = 0;
   token = "";
   doc: Doc = EMPTY;
@@ -38,21 +41,33 @@ export class Sync {
     return this.pending.length;
   }
 
-  /** Begins with a page as the server has it. Edits not yet confirmed stay in line when `keep` is set. */
-  start(doc: Doc, version: number, token: string, keep: boolean): void {
+  /** Another page is on its way: nothing of this one counts any more, and nothing is sent until it is here. */
+  clear(): void {
+    this.confirmed = EMPTY;
+    this.pending = [];
+    this.version = 0;
+    this.token = "";
+    this.lost();
+    this.show();
+  }
+
+  /** Ends when every edit has its verdict. */
+  settled(): Promise<void> {
+    return this.pending.length === 0 ? Promise.resolve() : new Promise((done) => this.waiting.push(done));
+  }
+
+  /** Begins with a page as the server has it. Edits that the server has not confirmed stay in line. */
+  start(doc: Doc, version: number, token: string): void {
     const before = this.confirmed;
     this.confirmed = doc;
     this.version = version;
     this.token = token;
-    const waiting = keep ? this.pending : [];
+    const waiting = this.pending;
     const clash = waiting.flatMap(({ changes }) => changes).filter((change) => collides(change, before, doc));
     this.pending = clash.length ? [] : waiting.map((edit) => ({ ...edit, base: version }));
-    this.online = true;
-    this.flying = false;
-    this.show();
+    this.goOn();
     const [first] = waiting;
     if (first && clash.length) this.giveBack(first, waiting, clash);
-    else void this.pump();
   }
 
   /** The server's memory is another one and the same entries were changed there: a person has to decide. */
@@ -67,6 +82,12 @@ export class Sync {
   resume(since: readonly Changed[], version: number): void {
     for (const changed of since) this.takeOver(changed);
     this.version = version;
+    this.goOn();
+  }
+
+  private goOn(): void {
+    this.round++;
+    this.early = [];
     this.online = true;
     this.flying = false;
     this.show();
@@ -74,6 +95,8 @@ export class Sync {
   }
 
   lost(): void {
+    this.round++;
+    this.early = [];
     this.online = false;
     this.flying = false;
   }
@@ -86,7 +109,7 @@ export class Sync {
 
   /** A change that came from elsewhere. */
   receive(changed: Changed): void {
-    if (changed.version <= this.version) return;
+    if (!this.online || changed.version <= this.version) return;
     if (changed.version > this.version + 1) {
       // The version between is our own edit, whose verdict is still on its way; otherwise something was missed.
       if (this.flying) this.early.push(changed);
@@ -112,19 +135,26 @@ export class Sync {
   private show(): void {
     this.doc = this.pending.reduce((doc, { changes }) => apply(doc, changes), this.confirmed);
     this.outbox.changed(this.doc);
+    if (this.pending.length > 0) return;
+    const waiting = this.waiting;
+    this.waiting = [];
+    for (const done of waiting) done();
   }
 
   private async pump(): Promise<void> {
     const edit = this.pending[0];
     if (this.flying || !this.online || !edit) return;
+    const { round } = this;
     this.flying = true;
     try {
       const verdict = await this.outbox.send(edit);
+      if (round !== this.round) return;
       this.flying = false;
       this.settle(edit, verdict);
     } catch (error) {
+      if (round !== this.round) return;
       this.flying = false;
-      if (!this.online || (error as { code?: string }).code === "lost") return;
+      if ((error as { code?: string }).code === "lost") return;
       this.pending = this.pending.filter((other) => other !== edit);
       this.show();
       this.outbox.refused(edit, error as Error);

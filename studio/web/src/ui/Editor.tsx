@@ -13,11 +13,12 @@ import { handleKey } from "./shortcuts";
 import { TopBar } from "./TopBar";
 
 export function Editor({ root }: { root: RefObject<HTMLElement | null> }) {
+  const loading = useStudio((state) => state.loading);
   return (
     <ReactFlowProvider>
       <TopBar />
       <Banners />
-      <main className="workspace" data-testid="editor">
+      <main className="workspace" data-testid="editor" aria-busy={loading} inert={loading}>
         <Palette />
         <div className="centre">
           <Guard part="the canvas">
