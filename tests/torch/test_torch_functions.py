@@ -305,10 +305,10 @@ def test_cpu_tensors_reach_the_kernels_without_a_copy(numpy_works):
 
     for x in (image(2, "cpu"), image(2, "cpu").contiguous(memory_format=torch.channels_last)):
         geometry = arguments.regular("test", x, 2, 2, 2, 0)
-        placed, shape = place(geometry, x, pooled=False)
+        placed, _ = place(geometry, x, pooled=False)
         assert placed.seen(x).data_ptr() == x.data_ptr()
         assert placed.seen(x).is_contiguous()
-        result, seen = placed.result(shape, x)
+        result, seen = placed.pooled(x)
         assert seen.data_ptr() == result.data_ptr()
         assert seen.is_contiguous()
 

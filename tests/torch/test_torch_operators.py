@@ -55,15 +55,142 @@ def test_opcheck(kind, memory_format, device):
         tests = ("test_schema", "test_autograd_registration", "test_faketensor")
         if kind == "regular":
             tests += ("test_aot_dispatch_dynamic",)
-        torch.library.opcheck(operator, args, test_utils=tests)
+        torch.library.opcheck(operator.op, args, test_utils=tests)
 
 
 def test_all_operators_are_checked(numpy_works):
     x = torch.zeros(1, 1, 4, 4)
-    checked = {operator.name() for operator, _ in calls(x, geometries(x)["regular"])}
+    checked = {operator.op.name() for operator, _ in calls(x, geometries(x)["regular"])}
     assert checked == {f"poolgrad::{name}" for name in dir(torch.ops.poolgrad) if not name.startswith("_")} - {
         "poolgrad::name"
     }
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Calls past PyTorch's dispatcher: only where nobody could tell
+
+
+class Watched:
+    """Counts the calls that go through PyTorch's dispatcher."""
+
+    def __init__(self, monkeypatch):
+        self.calls = 0
+        for operator in (ops.maximum, ops.maximum_and_choice, ops.put, ops.mean, ops.spread):
+            monkeypatch.setattr(operator, "op", self._counting(operator.op))
+
+    def _counting(self, op):
+        def call(*args):
+            self.calls += 1
+            return op(*args)
+
+        call._opname, call.redispatch = op._opname, op.redispatch
+        return call
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    return Watched(monkeypatch)
+
+
+class Wrapped(torch.Tensor):
+    """A subclass whose results are of the subclass, by __torch_function__."""
+
+
+class Looking(torch.utils._python_dispatch.TorchDispatchMode):
+    """Sees every operator."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.seen.append(func.name())
+        return func(*args, **(kwargs or {}))
+
+
+class Listening(torch.overrides.TorchFunctionMode):
+    """Sees every call of PyTorch."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append(getattr(func, "_opname", ""))
+        return func(*args, **(kwargs or {}))
+
+
+def test_ordinary_tensors_go_straight_to_the_kernels(watched, numpy_works):
+    x = torch.randn(1, 3, 6, 6)
+    y = pt.max_pool2d(x, 2)
+    pt.avg_pool2d(x.to(memory_format=torch.channels_last), 2)
+    with torch.inference_mode():
+        assert pt.max_pool2d(x + 0, 2).is_inference()
+    leaf = torch.nn.Parameter(x)
+    with torch.no_grad():
+        assert not pt.max_pool2d(leaf, 2).requires_grad
+    for pool in (pt.max_pool2d, pt.avg_pool2d):
+        pool(leaf, 2).sum().backward()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert pt.max_pool2d(x, 2).dtype is torch.float32
+    assert watched.calls == 0
+    assert type(y) is torch.Tensor and torch.equal(y, torch.nn.functional.max_pool2d(x, 2))
+
+
+def test_a_second_derivative_is_recorded_without_the_dispatcher(watched, numpy_works):
+    x = torch.randn(1, 3, 6, 6, dtype=torch.float64, requires_grad=True)
+    for pool in (pt.max_pool2d, pt.avg_pool2d):
+        assert torch.autograd.gradgradcheck(lambda x, pool=pool: pool(x, 3, 2) ** 3, x)
+    assert watched.calls == 0
+
+
+WATCHERS = {
+    "vmap": lambda x: torch.func.vmap(lambda x: pt.max_pool2d(x, 2))(x),
+    "grad": lambda x: torch.func.grad(lambda x: pt.max_pool2d(x, 2).sum())(x),
+    "jvp": lambda x: torch.func.jvp(lambda x: pt.max_pool2d(x, 2), (x,), (x,))[1],
+    "functionalize": lambda x: torch.func.functionalize(lambda x: pt.max_pool2d(x, 2))(x),
+    "meta": lambda x: pt.max_pool2d(x.to("meta"), 2),
+    "negative bit": lambda x: pt.max_pool2d(torch.complex(x, x).conj().imag, 2),
+    "trace": lambda x: torch.jit.trace(lambda x: pt.max_pool2d(x, 2), x, check_trace=False)(x),
+    "make_fx": lambda x: torch.fx.experimental.proxy_tensor.make_fx(lambda x: pt.max_pool2d(x, 2))(x)(x),
+    "fake": lambda x: pt.max_pool2d(torch._subclasses.FakeTensorMode().from_tensor(x), 2),
+}
+
+
+@pytest.mark.parametrize("name", WATCHERS)
+def test_whoever_looks_on_sees_the_operator(name, watched, numpy_works):
+    x = torch.randn(2, 3, 6, 6)
+    found = WATCHERS[name](x)
+    assert watched.calls > 0
+    expected = torch.nn.functional.max_pool2d(-x if name == "negative bit" else x, 2)
+    if name == "grad":
+        assert torch.equal(found, torch.func.grad(lambda x: torch.nn.functional.max_pool2d(x, 2).sum())(x))
+    elif name in ("meta", "fake"):
+        assert found.shape == expected.shape
+    else:
+        assert torch.equal(found, expected)
+
+
+def test_modes_subclasses_and_profiles_see_the_operator(numpy_works):
+    x = torch.randn(2, 3, 6, 6)
+    with Looking() as looking:
+        pt.max_pool2d(x, 2)
+    assert "poolgrad::maximum" in looking.seen
+    with Listening() as listening:
+        pt.max_pool2d(x, 2)
+    assert "maximum" in listening.seen
+    assert type(pt.max_pool2d(x.as_subclass(Wrapped), 2)) is Wrapped
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        pt.max_pool2d(x, 2)
+    assert "poolgrad::maximum" in {event.key for event in profile.key_averages()}
+
+
+def test_dual_tensors_keep_their_tangent(numpy_works):
+    x, tangent = torch.randn(2, 2, 3, 6, 6)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, tangent)
+        moved = torch.autograd.forward_ad.unpack_dual(pt.avg_pool2d(dual, 2)).tangent
+    assert torch.equal(moved, pt.avg_pool2d(tangent, 2))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

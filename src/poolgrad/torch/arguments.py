@@ -7,8 +7,8 @@ that is both, and an `InvalidArgument` too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 import torch
@@ -96,21 +96,25 @@ def regular(
 
     divide  what averages divide by: "real" elements, "padded" ones too, or the "constant" `divisor`
     """
-    given = (kernel_size, stride, padding, dilation, ceil_mode, divide, divisor)
-    shape = shape_of(name, x)
+    given = (axes, kernel_size, stride, padding, dilation, ceil_mode, divide, divisor)
+    return _once(_regular, name, shape_of(name, x), *given)
+
+
+_geometries: dict[bytes, Encoded] = {}
+_SINGLE: Final = frozenset({int, bool, str, type(None)})
+
+
+def _once(make: Callable[..., Encoded], name: str, shape: Sequence[int], *given: Any) -> Encoded:
+    """What is made of these arguments; found again where they are plain values, which symbolic sizes are not."""
     if torch.compiler.is_compiling():
-        return _regular(name, shape, axes, *given)
-    arguments = (name, tuple(shape), axes, *given)
-    key = exact(arguments) if plain(arguments) else None
+        return make(name, shape, *given)
+    values = [name, *shape, *given]
+    for value in values:
+        if type(value) not in _SINGLE and not plain(value):
+            return make(name, shape, *given)
+    key = exact(values)
     found = _geometries.get(key)
-    if found is None:
-        found = _regular(name, shape, axes, *given)
-        if key is not None:
-            keep(_geometries, key, found)
-    return found
-
-
-_geometries: dict[bytes | None, Encoded] = {}
+    return keep(_geometries, key, make(name, shape, *given)) if found is None else found
 
 
 def _regular(
@@ -198,7 +202,10 @@ def _pairs(name: str, padding: Sequence[object], window: list[int], dilations: l
 
 def adaptive(name: str, x: torch.Tensor, axes: int, output_size: int | Sequence[int | None] | None) -> Encoded:
     """The geometry of windows that cover each axis evenly. None keeps an axis as long as it is."""
-    shape = shape_of(name, x)
+    return _once(_adaptive, name, shape_of(name, x), axes, output_size)
+
+
+def _adaptive(name: str, shape: Sequence[int], axes: int, output_size: int | Sequence[int | None] | None) -> Encoded:
     expect_input(name, shape, axes)
     wanted: list[Any] = list(output_size) if isinstance(output_size, (list, tuple)) else [output_size]
     if len(wanted) not in (1, axes):
@@ -208,4 +215,4 @@ def adaptive(name: str, x: torch.Tensor, axes: int, output_size: int | Sequence[
     counts = [n if size is None else size for n, size in zip(sizes, wanted, strict=True)]
     counts = per_axis(name, "output_size", counts, axes, 0)
     encoded = [geometry.adaptive_axis(n, count) for n, count in zip(sizes, counts, strict=True)]
-    return geometry.joined(0, x.dim() - axes, encoded)
+    return geometry.joined(0, len(shape) - axes, encoded)

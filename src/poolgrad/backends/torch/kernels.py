@@ -44,20 +44,29 @@ def order_of(x: Tensor, axis: int, axes: int) -> Order:
     own = own_order(x.dim())
     if x.is_contiguous():
         return own
-    for order in _candidates(x, own, axis, axes):
+    for order in _candidates(x.stride(), own, axis, axes):
         if x.permute(order).is_contiguous():
             return order
     return own
 
 
-def _candidates(x: Tensor, own: Order, axis: int, axes: int) -> Iterator[Order]:
+def _known_order_of(x: Tensor, axis: int, axes: int) -> Order:
+    """The same for a tensor whose sizes are numbers, worked out once."""
+    return _order(tuple(x.shape), x.stride(), axis, axes)
+
+
+@lru_cache(maxsize=4096)
+def _order(shape: tuple[int, ...], strides: tuple[int, ...], axis: int, axes: int) -> Order:
+    return order_of(torch.empty_strided(shape, strides, device="meta"), axis, axes)
+
+
+def _candidates(strides: Sequence[int], own: Order, axis: int, axes: int) -> Iterator[Order]:
     """Channels behind the spatial axes, channels in front of them, and whatever the strides say."""
     before, spatial, behind = own[:axis], own[axis : axis + axes], own[axis + axes :]
     if before:
         yield (*before[:-1], *spatial, before[-1], *behind)
     if behind:
         yield (*before, *behind, *spatial)
-    strides = x.stride()
     sorted_order = tuple(sorted(own, key=lambda i: -strides[i]))
     first = sorted_order.index(axis)
     if sorted_order[first : first + axes] == spatial:
@@ -88,12 +97,14 @@ def reordered(x: Tensor, order: Order) -> Tensor:
 
 
 class Placed(NamedTuple):
-    """A pooling placed on a tensor's memory: the device, its kernels, the pool in the memory's order, the order."""
+    """A pooling placed on a tensor's memory: the device, its kernels, the pool in the memory's order, the order and the
+    way back from it (None where the axes lie in their own order)."""
 
     device: torch.device
     on: Any
     pool: Pool
     order: Order
+    back: Order | None
 
     def seen(self, x: Tensor | None) -> Tensor | None:
         """A tensor as the kernels take it."""
@@ -101,12 +112,21 @@ class Placed(NamedTuple):
             return None
         if x.device != self.device:
             raise InvalidArgument(f"tensors lie on {self.device} and on {x.device}", argument="input", given=x.device)
-        return in_order(x.resolve_neg() if x.is_neg() else x, self.order)
+        if x.is_neg():
+            x = x.resolve_neg()
+        return (x if self.back is None else x.permute(self.order)).contiguous()
 
-    def result(self, shape: Sequence[int], like: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-        """A new result, and how the kernels see it."""
-        made = new(shape, self.order, like, dtype)
-        return made, made if self.order == own_order(made.dim()) else made.permute(self.order)
+    def full(self, like: Tensor) -> tuple[Tensor, Tensor]:
+        """A new tensor shaped like the input of the pooling, and how the kernels see it."""
+        return self._new(self.pool.shape, like, None)
+
+    def pooled(self, like: Tensor, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """A new tensor shaped like the result of the pooling, and how the kernels see it."""
+        return self._new(self.pool.out_shape, like, dtype)
+
+    def _new(self, shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, Tensor]:
+        seen = like.new_empty(shape, dtype=dtype)
+        return seen if self.back is None else seen.permute(self.back), seen
 
 
 def place(geometry: Sequence[int], x: Tensor, pooled: bool, keep_order: bool = False) -> tuple[Placed, list[int]]:
@@ -115,19 +135,20 @@ def place(geometry: Sequence[int], x: Tensor, pooled: bool, keep_order: bool = F
     With `keep_order` the memory is walked in the order of the axes, which flat indices into an image need.
     """
     _code(x)
-    order = None if keep_order or x.is_contiguous() else order_of(x, geometry[1], geometry[2])
-    pool, order, shape = _planned(tuple(geometry), tuple(x.shape), order, pooled)
-    return Placed(x.device, kernels_for(x), pool, order), shape
+    order = None if keep_order or x.is_contiguous() else _known_order_of(x, geometry[1], geometry[2])
+    pool, order, back, shape = _planned(tuple(geometry), tuple(x.shape), order, pooled)
+    return Placed(x.device, kernels_for(x), pool, order, back), shape
 
 
 @lru_cache(maxsize=4096)
 def _planned(
     geometry: tuple[int, ...], shape: tuple[int, ...], order: Order | None, pooled: bool
-) -> tuple[Pool, Order, list[int]]:
+) -> tuple[Pool, Order, Order | None, list[int]]:
     full, result = shapes(geometry, shape, pooled)
-    order = own_order(len(shape)) if order is None else order
+    own = own_order(len(shape))
+    order = own if order is None else order
     pool = pool_of(geometry, tuple(full[i] for i in order), order.index(geometry[1]))
-    return pool, order, full if pooled else result
+    return pool, order, None if order == own else inverse(order), full if pooled else result
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -170,7 +191,8 @@ def _array(x: Tensor | None) -> Any:
     """The same memory as an array; NumPy has no bfloat16, and the kernels only want to know where the bits are."""
     if x is None:
         return None
-    x = x.detach()
+    if x.requires_grad:
+        x = x.detach()
     return x.view(torch.int16).numpy() if x.dtype is torch.bfloat16 else x.numpy()
 
 

@@ -17,24 +17,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
+from torch._C import (
+    _any_requires_grad,
+    _dispatch_keys,
+    _dispatch_tls_local_include_set,
+    _len_torch_function_stack,
+)
+from torch._C._autograd import _profiler_enabled
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
+from torch.nn import Parameter
 
 from ...errors import InvalidArgument
 from ...policy import NANS, TIES, resolve
 from .geometry import choice_dtype, deeper, shapes
-from .kernels import SCOPES, Order, Placed, inverse, new, order_of, own_order, place, reordered, torch_dtype
+from .kernels import SCOPES, Order, Placed, new, order_of, own_order, place, reordered, torch_dtype
 
 Geometry: TypeAlias = Sequence[int]
 Kernel: TypeAlias = Callable[..., Any]
-Map: TypeAlias = Callable[..., Tensor]
-Pair: TypeAlias = Callable[..., tuple[Tensor, Tensor]]
+_R = TypeVar("_R")
 
 _library: Final[Any] = torch.library.Library("poolgrad", "DEF")  # type: ignore[no-untyped-call]
 _TAGS: Final = tuple(getattr(torch.Tag, name) for name in ("pt2_compliant_tag", "needs_fixed_stride_order"))
@@ -44,7 +51,64 @@ _TAGS: Final = tuple(getattr(torch.Tag, name) for name in ("pt2_compliant_tag", 
 # Registration
 
 
-def _define(schema: str, kernel: Kernel, fake: Kernel, batching: Kernel) -> Any:
+_KEY: Final = torch._C.DispatchKey
+
+
+def _keys(*names: str) -> Any:
+    keys = torch._C.DispatchKeySet(getattr(_KEY, names[0]))
+    for name in names[1:]:
+        keys = keys.add(getattr(_KEY, name))
+    return keys
+
+
+_ORDINARY: Final = (_keys("CPU", "AutocastCPU", "AutogradCPU", "ADInplaceOrView"), _keys("CPU", "AutocastCPU"))
+"""What PyTorch has to do for a tensor on the CPU that is nothing but numbers: outside inference mode, inside."""
+
+_QUIET: Final = (_keys("BackendSelect", "ADInplaceOrView"), _keys("BackendSelect"))
+"""What PyTorch has to do for any call while no transform, mode or tracer looks on: outside inference mode, inside."""
+
+
+class Operator(Generic[_R]):
+    """An operator of PyTorch. Calling it calls PyTorch's `op`, or, where that would come to the same, what `op` would
+    call in the end: the way there takes longer than a small pooling.
+
+    It comes to the same if the tensors are ordinary ones on the CPU (no subclass, nothing that stands for a tensor) and
+    nobody looks on: no transform, mode, tracer, profiler or compiler.
+    """
+
+    __slots__ = ("function", "kernel", "op")
+
+    def __init__(self, op: Any, kernel: Kernel) -> None:
+        self.op = op
+        self.kernel = kernel
+        self.function: Any = None
+
+    def __call__(self, *args: Any) -> _R:
+        call: Callable[..., _R] = self.kernel
+        if torch.compiler.is_compiling() or not _unwatched(args):
+            call = self.op
+        elif is_grad_enabled() and self.function is not None and _any_requires_grad(*args):
+            return self.function.apply(None, *args)  # type: ignore[no-any-return]
+        return call(*args)
+
+
+def _unwatched(args: Sequence[Any]) -> bool:
+    for arg in args:
+        kind = type(arg)
+        if kind is Tensor or kind is Parameter:
+            if _dispatch_keys(arg) not in _ORDINARY:
+                return False
+        elif isinstance(arg, Tensor):
+            return False
+    return (
+        _dispatch_tls_local_include_set() in _QUIET
+        and _len_torch_function_stack() == 0
+        and forward_ad._current_level < 0
+        and not _profiler_enabled()
+    )
+
+
+def _define(schema: str, kernel: Kernel, fake: Kernel, batching: Kernel) -> Operator[Any]:
     """A new operator without a derivative yet."""
     name = schema.partition("(")[0]
     _library.define(schema, tags=_TAGS)
@@ -53,7 +117,7 @@ def _define(schema: str, kernel: Kernel, fake: Kernel, batching: Kernel) -> Any:
         _library.impl(name, kernel, device)
     torch.library.register_fake(f"poolgrad::{name}", fake, lib=_library)
     torch.library.register_vmap(f"poolgrad::{name}", _batched(op, batching), lib=_library)
-    return op
+    return Operator(op, kernel)
 
 
 def _batched(op: Any, names: Kernel) -> Kernel:
@@ -74,7 +138,7 @@ def _in_front(x: Tensor, dim: int | None, size: int) -> Tensor:
     return x.movedim(dim, 0) if dim is not None else x.expand(size, *x.shape)
 
 
-def _differentiate(op: Any, function: Any) -> None:
+def _differentiate(operator: Operator[Any], function: Any) -> None:
     """Registers the derivatives that `function` states.
 
     The formula runs where PyTorch has already taken nested transforms apart, so it deals with a single level.
@@ -84,19 +148,22 @@ def _differentiate(op: Any, function: Any) -> None:
         if torch._C._are_functorch_transforms_active():
             with enable_single_level_autograd_function():
                 return function.apply(keyset, *args)
-        if torch._C.is_grad_enabled() and torch._C._any_requires_grad(*args):
+        if is_grad_enabled() and _any_requires_grad(*args):
             return function.apply(keyset, *args)
         if forward_ad._current_level >= 0:
             return function.apply(keyset, *args)
-        return _below(op, keyset, args)
+        return _below(operator, keyset, args)
 
-    _library.impl(op._opname, formula, "Autograd", with_keyset=True)
+    _library.impl(operator.op._opname, formula, "Autograd", with_keyset=True)
+    operator.function = function
 
 
-def _below(op: Any, keyset: Any, args: Sequence[Any]) -> Any:
-    """The operator without its derivative."""
+def _below(operator: Operator[Any], keyset: Any, args: Sequence[Any]) -> Any:
+    """The operator without its derivative. There is no keyset where PyTorch's dispatcher was not asked."""
+    if keyset is None:
+        return operator.kernel(*args)
     with torch._C._AutoDispatchBelowAutograd(), _other_levels():
-        return op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
+        return operator.op.redispatch(keyset & torch._C._after_autograd_keyset, *args)
 
 
 def _other_levels() -> AbstractContextManager[Any]:
@@ -112,7 +179,7 @@ def _recording() -> Iterator[None]:
         yield
 
 
-def _linear(op: Any, transpose: Any) -> None:
+def _linear(op: Operator[Any], transpose: Operator[Any]) -> None:
     """States that `op` is linear in its first argument, and what its transpose is. All other arguments are fixed."""
 
     class Linear(_SingleLevelFunction):
@@ -137,7 +204,7 @@ def _linear(op: Any, transpose: Any) -> None:
         def jvp(ctx: Any, _: Any, tangent: Tensor | None, *__: Any) -> Any:
             return None if tangent is None else op(tangent, *_fixed(ctx))
 
-    Linear.__name__ = Linear.__qualname__ = f"poolgrad_{op._opname}"
+    Linear.__name__ = Linear.__qualname__ = f"poolgrad_{op.op._opname}"
     _differentiate(op, Linear)
 
 
@@ -168,26 +235,26 @@ def _empty(x: Tensor, geometry: Geometry, pooled: bool, dtype: torch.dtype | Non
 
 
 def _mean(x: Tensor, geometry: Geometry) -> Tensor:
-    placed, shape = place(geometry, x, pooled=False)
-    y, seen = placed.result(shape, x)
+    placed, _ = place(geometry, x, pooled=False)
+    y, seen = placed.pooled(x)
     placed.on.mean(placed.pool, placed.seen(x), out=seen)
     return y
 
 
 def _spread(g: Tensor, geometry: Geometry) -> Tensor:
-    placed, shape = place(geometry, g, pooled=True)
-    gx, seen = placed.result(shape, g)
+    placed, _ = place(geometry, g, pooled=True)
+    gx, seen = placed.full(g)
     placed.on.spread(placed.pool, placed.seen(g), out=seen)
     return gx
 
 
-mean: Map = _define(
+mean: Operator[Tensor] = _define(
     "mean(Tensor x, SymInt[] geometry) -> Tensor",
     _mean,
     lambda x, geometry: _empty(x, geometry, pooled=False),
     lambda x, geometry: (x, deeper(geometry)),
 )
-spread: Map = _define(
+spread: Operator[Tensor] = _define(
     "spread(Tensor g, SymInt[] geometry) -> Tensor",
     _spread,
     lambda g, geometry: _empty(g, geometry, pooled=True),
@@ -204,15 +271,15 @@ _linear(spread, transpose=mean)
 def _take(v: Tensor, choice: Tensor, geometry: Geometry) -> Tensor:
     placed, shape = place(geometry, v, pooled=False)
     _expect_choice(choice, placed.pool.choice_dtype, shape)
-    y, seen = placed.result(shape, v)
+    y, seen = placed.pooled(v)
     placed.on.take(placed.pool, placed.seen(v), placed.seen(choice), out=seen)
     return y
 
 
 def _put(g: Tensor, choice: Tensor, geometry: Geometry, assign: bool = False) -> Tensor:
-    placed, shape = place(geometry, choice, pooled=True)
+    placed, _ = place(geometry, choice, pooled=True)
     _expect_choice(choice, placed.pool.choice_dtype, g.shape)
-    gx, seen = placed.result(shape, g)
+    gx, seen = placed.full(g)
     placed.on.put(placed.pool, placed.seen(g), placed.seen(choice), out=seen, assign=assign)
     return gx
 
@@ -223,13 +290,13 @@ def _expect_choice(choice: Tensor, dtype: np.dtype[Any], shape: Sequence[int]) -
         raise InvalidArgument(f"choice is {given}, expected {dtype} of shape {tuple(shape)}", argument="choice")
 
 
-take: Map = _define(
+take: Operator[Tensor] = _define(
     "take(Tensor v, Tensor choice, SymInt[] geometry) -> Tensor",
     _take,
     lambda v, choice, geometry: _empty(v, geometry, pooled=False),
     lambda v, choice, geometry: (v, choice, deeper(geometry)),
 )
-put: Map = _define(
+put: Operator[Tensor] = _define(
     "put(Tensor g, Tensor choice, SymInt[] geometry) -> Tensor",
     _put,
     lambda g, choice, geometry: _empty(choice, geometry, pooled=True, dtype=g.dtype),
@@ -252,17 +319,17 @@ def put_last(g: Tensor, choice: Tensor, geometry: Geometry) -> Tensor:
 
 def _maximum(x: Tensor, geometry: Geometry, ties: str, nan: str) -> Tensor:
     _expect_words(ties, nan)
-    placed, shape = place(geometry, x, pooled=False)
-    y, seen = placed.result(shape, x)
+    placed, _ = place(geometry, x, pooled=False)
+    y, seen = placed.pooled(x)
     placed.on.maximum(placed.pool, placed.seen(x), nan, out=seen)
     return y
 
 
 def _maximum_and_choice(x: Tensor, geometry: Geometry, nan: str) -> tuple[Tensor, Tensor]:
     _expect_words("first", nan)
-    placed, shape = place(geometry, x, pooled=False)
-    y, seen = placed.result(shape, x)
-    choice, seen_choice = placed.result(shape, x, torch_dtype(placed.pool.choice_dtype))
+    placed, _ = place(geometry, x, pooled=False)
+    y, seen = placed.pooled(x)
+    choice, seen_choice = placed.pooled(x, torch_dtype(placed.pool.choice_dtype))
     placed.on.maximum_and_choice(placed.pool, placed.seen(x), nan, out=seen, choice_out=seen_choice)
     return y, choice
 
@@ -277,13 +344,13 @@ def _expect_words(ties: str, nan: str) -> None:
         resolve(ties, nan)  # says what is wrong
 
 
-maximum: Map = _define(
+maximum: Operator[Tensor] = _define(
     "maximum(Tensor x, SymInt[] geometry, str ties, str nan) -> Tensor",
     _maximum,
     lambda x, geometry, ties, nan: _empty(x, geometry, pooled=False),
     lambda x, geometry, ties, nan: (x, deeper(geometry), ties, nan),
 )
-maximum_and_choice: Pair = _define(
+maximum_and_choice: Operator[tuple[Tensor, Tensor]] = _define(
     "maximum_and_choice(Tensor x, SymInt[] geometry, str nan) -> (Tensor, Tensor)",
     _maximum_and_choice,
     _fake_maximum_and_choice,
@@ -298,8 +365,7 @@ class _Maximum(_SingleLevelFunction):
     def forward(ctx: Any, keyset: Any, x: Tensor, geometry: Geometry, ties: str, nan: str) -> Tensor:
         ctx.geometry, ctx.ties, ctx.nan = geometry, ties, nan
         if ties == "first":
-            with torch._C._AutoDispatchBelowAutograd(), _other_levels():
-                y, kept = maximum_and_choice(x, geometry, nan)
+            y, kept = _with_choice(keyset, x, geometry, nan)
         else:
             y, kept = _below(maximum, keyset, (x, geometry, ties, nan)), x
         ctx.save_for_backward(kept)
@@ -321,6 +387,17 @@ class _Maximum(_SingleLevelFunction):
         if ctx.ties == "first":
             return take(tangent, kept, ctx.geometry)
         return max_take(tangent, kept.detach(), None, ctx.geometry, ctx.ties, ctx.nan)
+
+
+def _with_choice(keyset: Any, x: Tensor, geometry: Geometry, nan: str) -> tuple[Tensor, Tensor]:
+    """Another operator than the one that was called: PyTorch's dispatcher begins anew, below autograd."""
+    found: tuple[Tensor, Tensor]
+    if keyset is None:
+        found = maximum_and_choice.kernel(x, geometry, nan)
+        return found
+    with torch._C._AutoDispatchBelowAutograd(), _other_levels():
+        found = maximum_and_choice.op(x, geometry, nan)
+    return found
 
 
 class _MaximumAndChoice(_SingleLevelFunction):
@@ -358,7 +435,7 @@ _differentiate(maximum_and_choice, _MaximumAndChoice)
 def _max_take(v: Tensor, x: Tensor, equal_to: Tensor | None, geometry: Geometry, ties: str, nan: str) -> Tensor:
     placed, shape = place(geometry, x, pooled=False)
     _expect_alike(x, ties, nan, (v, x.shape), (equal_to, shape))
-    y, seen = placed.result(shape, v)
+    y, seen = placed.pooled(v)
     wanted = placed.seen(equal_to)
     placed.on.max_take(placed.pool, placed.seen(x), placed.seen(v), ties, nan, equal_to=wanted, out=seen)
     return y
@@ -367,7 +444,7 @@ def _max_take(v: Tensor, x: Tensor, equal_to: Tensor | None, geometry: Geometry,
 def _max_put(g: Tensor, x: Tensor, equal_to: Tensor | None, geometry: Geometry, ties: str, nan: str) -> Tensor:
     placed, shape = place(geometry, x, pooled=False)
     _expect_alike(x, ties, nan, (g, shape), (equal_to, shape))
-    gx, seen = placed.result(x.shape, g)
+    gx, seen = placed.full(g)
     wanted = placed.seen(equal_to)
     placed.on.max_put(placed.pool, placed.seen(x), placed.seen(g), ties, nan, equal_to=wanted, out=seen)
     return gx
@@ -381,13 +458,13 @@ def _expect_alike(x: Tensor, ties: str, nan: str, *others: tuple[Tensor | None, 
             raise InvalidArgument(f"a tensor is {given}, expected {x.dtype} of shape {tuple(shape)}", argument="x")
 
 
-max_take: Map = _define(
+max_take: Operator[Tensor] = _define(
     "max_take(Tensor v, Tensor x, Tensor? equal_to, SymInt[] geometry, str ties, str nan) -> Tensor",
     _max_take,
     lambda v, x, equal_to, geometry, ties, nan: _empty(x, geometry, pooled=False, dtype=v.dtype),
     lambda v, x, equal_to, geometry, ties, nan: (v, x, equal_to, deeper(geometry), ties, nan),
 )
-max_put: Map = _define(
+max_put: Operator[Tensor] = _define(
     "max_put(Tensor g, Tensor x, Tensor? equal_to, SymInt[] geometry, str ties, str nan) -> Tensor",
     _max_put,
     lambda g, x, equal_to, geometry, ties, nan: new(x.shape, _order(x, geometry), g),
@@ -404,23 +481,22 @@ _linear(max_put, transpose=max_take)
 def _choice_to_index(choice: Tensor, geometry: Geometry, scope: str) -> Tensor:
     _expect_scope(scope)
     placed, _ = place(geometry, choice, pooled=True, keep_order=scope == "image")
-    index = placed.on.choice_to_index(placed.pool, placed.seen(choice), np.dtype(np.int64), scope)
-    seen: Tensor = index.permute(inverse(placed.order))
-    return seen
+    index: Tensor = placed.on.choice_to_index(placed.pool, placed.seen(choice), np.dtype(np.int64), scope)
+    return index if placed.back is None else index.permute(placed.back)
 
 
 def _index_take(v: Tensor, index: Tensor, geometry: Geometry, scope: str) -> Tensor:
     placed, shape = place(geometry, v, pooled=False, keep_order=scope == "image")
     _expect_indices(index, shape, placed, scope)
-    y, seen = placed.result(shape, v)
+    y, seen = placed.pooled(v)
     placed.on.index_take(placed.pool, placed.seen(v), placed.seen(index), scope, out=seen)
     return y
 
 
 def _index_put(g: Tensor, index: Tensor, geometry: Geometry, scope: str) -> Tensor:
-    placed, shape = place(geometry, g, pooled=True, keep_order=scope == "image")
+    placed, _ = place(geometry, g, pooled=True, keep_order=scope == "image")
     _expect_indices(index, g.shape, placed, scope)
-    gx, seen = placed.result(shape, g)
+    gx, seen = placed.full(g)
     placed.on.index_put(placed.pool, placed.seen(g), placed.seen(index), scope, out=seen)
     return gx
 
@@ -455,19 +531,19 @@ def _indexed(x: Tensor, geometry: Geometry, scope: str, pooled: bool) -> Tensor:
     return new(full if pooled else result, _scope_order(x, geometry, scope), x)
 
 
-choice_to_index: Map = _define(
+choice_to_index: Operator[Tensor] = _define(
     "choice_to_index(Tensor choice, SymInt[] geometry, str scope) -> Tensor",
     _choice_to_index,
     lambda choice, geometry, scope: new(choice.shape, _scope_order(choice, geometry, scope), choice, torch.int64),
     lambda choice, geometry, scope: (choice, deeper(geometry), scope),
 )
-index_take: Map = _define(
+index_take: Operator[Tensor] = _define(
     "index_take(Tensor v, Tensor index, SymInt[] geometry, str scope) -> Tensor",
     _index_take,
     lambda v, index, geometry, scope: _indexed(v, geometry, scope, pooled=False),
     lambda v, index, geometry, scope: (v, index, deeper(geometry), scope),
 )
-index_put: Map = _define(
+index_put: Operator[Tensor] = _define(
     "index_put(Tensor g, Tensor index, SymInt[] geometry, str scope) -> Tensor",
     _index_put,
     lambda g, index, geometry, scope: _indexed(g, geometry, scope, pooled=True),
