@@ -210,14 +210,13 @@ def test_a_half_typed_attribute_is_kept_and_is_a_problem(tab, page):
     assert tab.open(page)["doc"]["block"]["pool"]["attributes"]["ksize"] == "1,2,"
 
 
-def test_wires_that_do_not_fit_say_why_and_menus_offer_what_fits(tab, page):
-    tab.open(page)
-    assert tab.ask("refusal", **{"from": "pool.output", "to": "pool.input"})["reason"]
-    assert tab.ask("refusal", **{"from": "x.output", "to": "pool.input"})["reason"] is None
-    fitting = {entry["type"] for entry in tab.ask("fits", key="x.output")["blocks"]}
-    assert {"MaxPool", "Square"} <= fitting
-    assert "Const" not in fitting
-    assert "Const" in {entry["type"] for entry in tab.ask("fits", pin="pool.input")["blocks"]}
+def test_the_catalog_says_what_every_pin_takes_and_every_output_may_be(tab):
+    """With it the front end offers at the end of a loose wire what fits, and nothing else."""
+    types = {entry["type"]: entry for entry in tab.welcome["catalog"]}
+    assert types["FractionalMaxPool"]["outputs"][1]["dtypes"] == ["int32", "int64"]
+    assert types["Less"]["outputs"][0]["dtypes"] == ["bool"]
+    assert "bool" not in types["MaxPool"]["inputs"][0]["dtypes"]
+    assert set(types["Square"]["outputs"][0]["dtypes"]) == set(types["Square"]["inputs"][0]["dtypes"])
 
 
 def test_people_see_each_other(tab, other, page):

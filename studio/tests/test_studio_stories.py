@@ -224,6 +224,25 @@ def test_a_wire_that_does_not_fit_is_refused_with_the_reason(screen, write_page)
     assert screen.wires() == 2
 
 
+def test_a_wire_into_the_empty_canvas_is_offered_what_fits(screen, write_page):
+    """From a pin that wants a shape: what makes integers, and no block of real numbers. Enter puts it there, wired."""
+    blocks = [{"name": "g", "type": "AvgPoolGrad", "attributes": POOL}]
+    screen.open_page(write_page(blocks, name="loose.page.json", layout={"g": [400, 100]}))
+    pin = screen.middle(screen.at("pin-g.orig_input_shape"))
+    screen.drag(pin, (pin[0] - 220, pin[1] + 160))
+    expect(screen.at("finder-input")).to_be_focused()
+    expect(screen.at("finder").get_by_role("option").first).to_contain_text("Shape")
+    expect(screen.at("finder-Const.output")).to_be_visible()
+    screen.type("Random")
+    expect(screen.at("finder-RandomUniformInt.output")).to_be_visible()
+    expect(screen.at("finder-RandomNormal.output")).to_have_count(0)
+    screen.press("Control+a")
+    screen.type("const")
+    screen.press("Enter")
+    expect(screen.block("Const")).to_be_visible()
+    expect(screen.page.locator(".react-flow__edge")).to_have_count(1)
+
+
 def test_the_window_view_on_a_fractional_page(screen, images):
     """Point at an output cell: its window, the chosen element. Step with the arrow keys. Point at an input cell: who
     sends gradient to it."""

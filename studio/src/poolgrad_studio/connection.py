@@ -228,14 +228,6 @@ class Connection:
         except (PoolgradError, LookupError) as error:
             return {"type": "checked", "ok": False, "problem": str(error), "position": None}
 
-    async def refusal(self, ask: Message, payload: memoryview) -> Message:
-        """Why a wire may not be drawn."""
-        return {"type": "refusal", "reason": self._here().page.refusal(str(ask.get("from")), str(ask.get("to")))}
-
-    async def fits(self, ask: Message, payload: memoryview) -> Message:
-        """What a loose wire could go to."""
-        return {"type": "fits", "blocks": await self.studio.fits(self._here(), ask)}
-
     async def run(self, ask: Message, payload: memoryview) -> Message:
         """A run of the page."""
         engine = ask.get("engine") or self.studio.engine
@@ -298,8 +290,8 @@ HANDLERS: Final[dict[str, Any]] = {
     for request in (
         Connection.hello, Connection.gallery, Connection.new, Connection.copy, Connection.rename, Connection.delete,
         Connection.upload, Connection.open, Connection.close, Connection.edit, Connection.presence, Connection.check,
-        Connection.refusal, Connection.fits, Connection.run, Connection.stop, Connection.live, Connection.clear,
-        Connection.gradients, Connection.export, Connection.page_text, Connection.history, Connection.history_page,
+        Connection.run, Connection.stop, Connection.live, Connection.clear, Connection.gradients, Connection.export,
+        Connection.page_text, Connection.history, Connection.history_page,
         Connection.restore, Connection.resolve_disk,
     )
 }  # fmt: skip

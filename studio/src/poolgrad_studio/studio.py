@@ -5,7 +5,6 @@ It knows neither HTTP nor notebooks; `app` and `widget` put it there.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import secrets
@@ -15,13 +14,14 @@ import time
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import poolgrad
-from poolgrad.graph import PageError, palette
+from poolgrad.graph import PageError
 from poolgrad.graph.engines import ENGINES
 
 from . import document, layout
+from .catalog import catalog
 from .document import Document
 from .folder import LARGEST_PAGE, PAGE, Folder
 from .frames import Message
@@ -88,13 +88,13 @@ class Studio:
         return {
             "version": poolgrad.__version__, "folder": self.folder.name, "writable": True, "engines": sorted(ENGINES),
             "limits": {"upload": LARGEST_UPLOAD, "page": LARGEST_PAGE, "table": MOST_ROWS, "blocks": MOST_BLOCKS},
-            "catalog": palette(),
+            "catalog": catalog(),
         }  # fmt: skip
 
     @cached_property
     def groups(self) -> dict[str, str]:
         """The palette's group of every block type."""
-        return {entry["type"]: entry["group"] for entry in palette()}
+        return {entry["type"]: entry["group"] for entry in catalog()}
 
     # -- pages --------------------------------------------------------------------------------------------------------
 
@@ -297,30 +297,6 @@ class Studio:
         now = time.monotonic()
         for key in [key for key, ticket in self._tickets.items() if ticket.until < now]:
             shutil.rmtree(self._tickets.pop(key).path.parent, ignore_errors=True)
-
-    async def fits(self, room: Room, ask: Message) -> list[Message]:
-        """What can be wired to an output or to a pin, for the menu at the end of a loose wire."""
-        if not isinstance(ask.get("key") or ask.get("pin"), str):
-            raise Refused("bad_request", "fits needs a key or a pin")
-        return await asyncio.to_thread(_fitting, room, ask.get("key"), ask.get("pin"))
-
-
-def _fitting(room: Room, key: Any, pin: Any) -> list[Message]:
-    page = room.page.copy()
-    found = []
-    for entry in palette():
-        try:
-            block = page.add(entry["type"])
-        except PageError:
-            continue
-        ends = [i["name"] for i in entry["inputs"]] if key else [o["name"] for o in entry["outputs"]]
-        for end in ends:
-            source, target = (key, f"{block.name}.{end}") if key else (f"{block.name}.{end}", pin)
-            if page.refusal(source, target) is None:
-                found.append({"type": entry["type"], "pin": end})
-                break
-        page.remove(block.name)
-    return found
 
 
 @lru_cache(maxsize=2000)

@@ -25,7 +25,8 @@ export type PinType = {
   doc: string;
 };
 
-export type OutputType = { name: string; kind: string; doc: string };
+/** `dtypes` are those that it may have; none means any. */
+export type OutputType = { name: string; kind: string; dtypes: string[]; doc: string };
 
 export type AttributeType = {
   name: string;

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { PAGE, PALETTE } from "../test/blocks";
 import { apply } from "./doc";
 import { parseEnd, parseWire, wireText } from "./page";
-import { openOutputs, openPins, refusal } from "./wiring";
+import { givers, openOutputs, openPins, refusal, takersOf } from "./wiring";
 
 const specs = { "x.output": { dtype: "float32", shape: [1, 4, 4, 1] } };
 const doc = apply(PAGE, [["block", "gather", { type: "Gather" }]]);
@@ -31,6 +31,31 @@ test("the pins that a wire could go to: unwired ones first, none upstream", () =
 test("the outputs that may feed a pin", () => {
   const found = openOutputs(doc, PALETTE, specs, parseEnd("pool.input")).map(({ block }) => block);
   expect(found).toEqual(["x", "gather"]);
+});
+
+const named = (found: { type: { type: string }; pin: string }[]) => found.map(({ type, pin }) => `${type.type}.${pin}`);
+
+test("at the end of a wire from an output stand only blocks with a pin that takes it", () => {
+  expect(named(takersOf(PALETTE, specs, parseEnd("x.output")))).not.toContain("Gather.index");
+  expect(named(takersOf(PALETTE, specs, parseEnd("x.output")))).toContain("MaxPool.input");
+  expect(named(takersOf(PALETTE, {}, parseEnd("x.output")))).toContain("Gather.index");
+});
+
+test("at the beginning of a wire into a pin stand only blocks with an output that fits, the particular ones first", () => {
+  const fits = named(givers(doc, PALETTE, specs, parseEnd("gather.index")));
+  expect(fits[0]).toBe("Winner.index");
+  expect(fits).toContain("Const.output");
+  expect(fits).not.toContain("Normal.output");
+  expect(fits.join()).not.toContain("ClientSession");
+  // An index is no size, though both are integers.
+  const sizes = apply(doc, [["block", "v2", { type: "MaxPoolV2" }]]);
+  expect(named(givers(sizes, PALETTE, specs, parseEnd("v2.ksize")))).not.toContain("Winner.index");
+});
+
+test("a pin whose sibling is wired takes what the sibling takes", () => {
+  const ints = { "x.output": { dtype: "int32", shape: null } };
+  expect(named(givers(doc, PALETTE, specs, parseEnd("grad.grad")))).toContain("Normal.output");
+  expect(named(givers(doc, PALETTE, ints, parseEnd("grad.grad")))).not.toContain("Normal.output");
 });
 
 test("wires as the page file writes them", () => {

@@ -1,7 +1,7 @@
 // Whether a wire may be drawn, and why not: said at once while it is dragged. What needs shapes is the server's word.
 import type { Doc } from "./doc";
 import { wires } from "./edits";
-import type { End, Palette, PinType } from "./page";
+import type { BlockType, End, OutputType, Palette, PinType } from "./page";
 
 export type Spec = { dtype: string | null; shape: (number | null)[] | null };
 export type Specs = Readonly<Record<string, Spec>>;
@@ -74,4 +74,47 @@ export function openOutputs(doc: Doc, palette: Palette, specs: Specs, target: En
     }
   }
   return found;
+}
+
+export type Fit = { type: BlockType; pin: string };
+
+/** Block types for the loose end of a wire that begins at an output, each with the first pin that takes it. */
+export function takersOf(palette: Palette, specs: Specs, source: End): Fit[] {
+  const dtype = specs[`${source.block}.${source.pin}`]?.dtype ?? null;
+  return palette.list.flatMap((type) => {
+    const pin = type.inputs.find((input) => dtypeRefusal(input, dtype, "") === null);
+    return pin ? [{ type, pin: pin.name }] : [];
+  });
+}
+
+/** Block types for the loose end of a wire that ends at a pin, each with its first output that fits. Where a pin wants
+ * a shape or an index, what is made for that comes first. */
+export function givers(doc: Doc, palette: Palette, specs: Specs, target: End): Fit[] {
+  const taken = new Set(dtypesAt(doc, palette, specs, target));
+  const kind = pinOf(doc, palette, target)?.kind ?? "tensor";
+  const particular = kind !== "tensor";
+  const fits = ({ dtypes, kind: own }: OutputType) =>
+    (!particular || own === "tensor" || own === kind) &&
+    (taken.size === 0 || dtypes.length === 0 || dtypes.some((dtype) => taken.has(dtype)));
+  const certain = (dtypes: readonly string[]) =>
+    particular && dtypes.length > 0 && dtypes.every((dtype) => taken.has(dtype));
+  const found = palette.list.flatMap((type) => {
+    const outputs = type.outputs.filter(fits);
+    const output = outputs.find(({ dtypes }) => certain(dtypes)) ?? outputs[0];
+    return output ? [{ type, pin: output.name, sure: certain(output.dtypes) }] : [];
+  });
+  return found.sort((a, b) => Number(b.sure) - Number(a.sure)).map(({ type, pin }) => ({ type, pin }));
+}
+
+/** What a pin takes: if another pin of its kind is wired already, only what comes in there. */
+function dtypesAt(doc: Doc, palette: Palette, specs: Specs, target: End): readonly string[] {
+  const pin = pinOf(doc, palette, target);
+  const type = palette.types.get(doc.block[target.block]?.type ?? "");
+  if (!pin || !type) return [];
+  for (const other of type.inputs) {
+    if (other.name === pin.name || other.dtypes?.join() !== pin.dtypes?.join() || other.kind !== pin.kind) continue;
+    const dtype = specs[doc.wire[`${target.block}.${other.name}`] ?? ""]?.dtype;
+    if (dtype) return [dtype];
+  }
+  return pin.dtypes ?? [];
 }

@@ -13,6 +13,8 @@ const pin = (name: string, more: Partial<PinType> = {}): PinType => ({
   ...more,
 });
 
+const output = (name: string, dtypes: string[], kind = "tensor") => ({ name, kind, dtypes, doc: "" });
+
 const attribute = (name: string, more: Partial<AttributeType> = {}): AttributeType => ({
   name,
   kind: "ints",
@@ -30,7 +32,7 @@ const type = (name: string, group: string, more: Partial<BlockType>): BlockType 
   summary: `${name}.`,
   doc: "",
   inputs: [],
-  outputs: [{ name: "output", kind: "tensor", doc: "" }],
+  outputs: [output("output", ["float32", "int32"])],
   attributes: [],
   pooling: group.includes("pooling"),
   differentiable: [],
@@ -58,10 +60,15 @@ export const PALETTE = paletteOf([
     attributes: geometry,
   }),
   type("MaxPoolV2", "2-D pooling", {
-    inputs: [pin("input"), pin("ksize", { text: true, kind: "ints" })],
+    inputs: [pin("input"), pin("ksize", { text: true, kind: "ints", dtypes: ["int32"] })],
     attributes: geometry.slice(3),
   }),
-  type("Gather", "Shape", { inputs: [pin("index", { dtypes: ["int32"] })] }),
+  type("Gather", "Shape", { inputs: [pin("index", { dtypes: ["int32"], kind: "index" })] }),
+  type("Normal", "Data", { outputs: [output("output", ["float32"])] }),
+  type("Winner", "Shape", {
+    inputs: [pin("input")],
+    outputs: [output("output", []), output("index", ["int32"], "index")],
+  }),
   type("ClientSession", "Session", { inputs: [pin("fetch_outputs", { many: true, required: false })], outputs: [] }),
 ]);
 

@@ -1,9 +1,9 @@
 // A small search where one is working: a block to add here, what fits the wire just drawn, or a pin to wire to by
 // keyboard. Arrow keys choose, Enter takes, Escape leaves.
 import { useEffect, useId, useMemo, useRef, useState } from "react";
-import { type BlockType, type End, endText, family, type Palette } from "../model/page";
+import { type BlockType, type End, endText, family } from "../model/page";
 import { search } from "../model/search";
-import { openOutputs, openPins } from "../model/wiring";
+import { givers, openOutputs, openPins, takersOf } from "../model/wiring";
 import type { Finder as FinderState, State } from "../state/state";
 import { useActions, useStudio } from "./context";
 import { Marked } from "./Marked";
@@ -109,15 +109,16 @@ function useChoices(finder: FinderState): Choice[] {
   const studio = useActions();
   return useMemo(() => {
     const { state } = studio;
-    const { palette } = state;
+    const { palette, doc, inference } = state;
     if (finder.purpose === "add" || !finder.end) {
       return palette.list.map((type) => blockChoice(type, "", () => studio.edit.add(type, finder.canvas)));
     }
     const end = finder.end;
     const toPin = finder.purpose === "wire-to";
+    const fitting = toPin ? givers(doc, palette, inference.outputs, end) : takersOf(palette, inference.outputs, end);
     return [
       ...endChoices(state, end, toPin, (source, target) => studio.edit.connect(source, target)),
-      ...fitting(palette, state, end, toPin).map(({ type, pin }) =>
+      ...fitting.map(({ type, pin }) =>
         blockChoice(type, pin, () => studio.edit.add(type, finder.canvas, { end, pin, toPin })),
       ),
     ];
@@ -152,14 +153,4 @@ function endChoices(state: State, end: End, toPin: boolean, connect: (source: En
     why: "on the page",
     take: () => (toPin ? connect(other, end) : connect(end, other)),
   }));
-}
-
-/** Block types with a pin that fits the end of a wire; of each type the first that does. */
-function fitting(palette: Palette, state: State, end: End, toPin: boolean): { type: BlockType; pin: string }[] {
-  if (toPin) return palette.list.flatMap((type) => (type.outputs[0] ? [{ type, pin: type.outputs[0].name }] : []));
-  const dtype = state.inference.outputs[`${end.block}.${end.pin}`]?.dtype;
-  return palette.list.flatMap((type) => {
-    const pin = type.inputs.find(({ dtypes }) => !dtype || !dtypes?.length || dtypes.includes(dtype));
-    return pin ? [{ type, pin: pin.name }] : [];
-  });
 }
