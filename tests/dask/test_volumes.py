@@ -96,10 +96,19 @@ def test_sharding(volume):
         np.testing.assert_array_equal(found[:], pg.max_pool(volume, 2, layout="ZYX"))
 
 
-@pytest.mark.parametrize("shape", [(0, 20), (20, 0), (1, 20)])
+@pytest.mark.parametrize("shape", [(0, 20), (20, 0)])
 def test_nothing_to_pool(shape):
     source = zarr.create_array(MemoryStore(), shape=shape, chunks=(8, 8), dtype="uint8")
     assert volumes.pool(source, MemoryStore()).shape == (shape[0] // 2, shape[1] // 2)
+
+
+@pytest.mark.parametrize("options", [{}, {"padding": "ceil"}, {"padding": 3}, {"strides": 7}])
+def test_a_window_that_does_not_fit_is_refused_and_nothing_is_written(options, volume, tmp_path):
+    with pytest.raises(pg.errors.InvalidArgument, match=r"window.* 100.*axis.* length (of )?37"):
+        volumes.pool(made(MemoryStore(), volume), tmp_path / "out.zarr", "max", 100, **options)
+    assert not (tmp_path / "out.zarr").exists()
+    found = volumes.pool(made(MemoryStore(), volume), MemoryStore(), "max", 100, padding="same")
+    assert found[:].ravel() == volume.max()
 
 
 @pytest.mark.parametrize("source", ["a.zarr", zarr.open_array])
@@ -236,6 +245,53 @@ def test_empty_chunks_stay_empty_and_are_not_computed_again():
     np.testing.assert_array_equal(found[:], pg.max_pool(x, 2, layout="YX"))
     assert len(target.chunks()) == 4
     assert not any(MARKERS in key for key in found.store._store._store_dict)
+
+
+@pytest.fixture(params=["local", "memory", "zip", "fsspec"])
+def source_of(request, volume, tmp_path):
+    """Makes the source in a store, anew at every call."""
+
+    def make(x):
+        if request.param == "local":
+            return made(tmp_path / "in.zarr", x, overwrite=True)
+        if request.param == "memory":
+            return made(make.__dict__.setdefault("store", MemoryStore()), x, overwrite=True)
+        if request.param == "zip":
+            with zarr.storage.ZipStore(tmp_path / "in.zip", mode="w") as store:
+                made(store, x)
+            return zarr.open_array(zarr.storage.ZipStore(tmp_path / "in.zip", mode="r"))
+        pytest.importorskip("fsspec")
+        made(tmp_path / "remote.zarr", x, overwrite=True)
+        return zarr.open_array(zarr.storage.FsspecStore.from_url(f"file://{tmp_path}/remote.zarr"), mode="r")
+
+    return make
+
+
+def test_a_run_does_not_go_on_with_another_source(source_of, volume, tmp_path):
+    """Neither an interrupted run nor a finished one: half of the result would be of the old source."""
+    target = tmp_path / "out.zarr"
+    with pytest.raises(KeyboardInterrupt):
+        volumes.pool(source_of(volume), target, **SMALL, watch=interrupt_after(3))
+    changed = volume.copy()
+    changed[20, 20, 20] += 1
+    source = source_of(changed)
+    with pytest.raises(pg.errors.InvalidArgument, match=r"source .* has changed since target .*out\.zarr was begun"):
+        volumes.pool(source, target, **SMALL, resume=True)
+    volumes.pool(source, target, overwrite=True)
+    found = volumes.pool(source, target, resume=True)
+    np.testing.assert_array_equal(found[:], pg.max_pool(changed, 2, layout="ZYX"))
+
+
+def test_a_chunk_that_is_written_in_place_is_noticed_and_attributes_are_not(volume, tmp_path):
+    source = made(tmp_path / "in.zarr", volume, compressors=None)
+    with pytest.raises(KeyboardInterrupt):
+        volumes.pool(source, tmp_path / "out.zarr", **SMALL, watch=interrupt_after(3))
+    source.attrs["note"] = "read by somebody"
+    with pytest.raises(KeyboardInterrupt):
+        volumes.pool(source, tmp_path / "out.zarr", **SMALL, resume=True, watch=interrupt_after(6))
+    source[0, 0, 0] = source[0, 0, 0] ^ 1  # no size changes
+    with pytest.raises(pg.errors.InvalidArgument, match=r"has changed since .*\(then \d+ chunks, \d+ bytes; now"):
+        volumes.pool(source, tmp_path / "out.zarr", **SMALL, resume=True)
 
 
 class TestTargets:
@@ -457,6 +513,42 @@ def test_a_pyramid_goes_on(rng, tmp_path):
     accepted(tmp_path / "image.zarr", "0.5")
 
 
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_replacing_a_pyramid_leaves_no_old_levels(zarr_format, rng, tmp_path):
+    x = rng.integers(0, 200, (40, 40)).astype(np.uint8)
+    made(tmp_path / "x.zarr", x, zarr_format)
+    image = tmp_path / "image.zarr"
+    volumes.pyramid(tmp_path / "x.zarr", "max", 2, 4, output=image)
+    group = zarr.open_group(image)
+    group.create_array("mask", shape=(4,), dtype="uint8")
+    group = volumes.pyramid(tmp_path / "x.zarr", "min", 2, 2, output=image, overwrite=True)
+    assert sorted(group) == ["0", "1", "2", "mask"], "what is no level stays"
+    assert [d.path for d in accepted(image, "0.4" if zarr_format == 2 else "0.5").datasets] == ["0", "1", "2"]
+    assert sorted(path.name for path in image.iterdir() if path.is_dir()) == ["0", "1", "2", "mask"]
+    for level, expected in enumerate(levels_by_hand(x, "min", (2, 2), 2)):
+        np.testing.assert_array_equal(group[str(level)][:], expected)
+    assert sorted(volumes.pyramid(image, "min", 64, overwrite=True)) == ["0", "1", "mask"]
+
+
+def test_an_interrupted_replacement_goes_on_without_old_levels(rng, tmp_path):
+    x = rng.integers(0, 200, (40, 40, 40)).astype(np.uint8)
+    group = zarr.create_group(tmp_path / "image.zarr")
+    full = group.create_array("0", shape=x.shape, chunks=(8, 8, 8), dtype=x.dtype)
+    full[:] = x
+    volumes.pyramid(tmp_path / "image.zarr", "max", 2, 3)
+    full[:] = x[::-1]
+    with pytest.raises(pg.errors.InvalidArgument, match="has changed since"):
+        volumes.pyramid(tmp_path / "image.zarr", "max", 2, 3, resume=True)
+    with pytest.raises(KeyboardInterrupt):
+        volumes.pyramid(
+            tmp_path / "image.zarr", "max", 2, 3, overwrite=True, **SMALL, watch=lambda name: interrupt_after(3)
+        )
+    assert [d.path for d in accepted(tmp_path / "image.zarr", "0.5").datasets] == ["0", "1"], "an image all the time"
+    found = volumes.pyramid(tmp_path / "image.zarr", "max", 2, 3, resume=True)
+    for level, expected in enumerate(levels_by_hand(x[::-1], "max", (2, 2, 2), 3)):
+        np.testing.assert_array_equal(found[str(level)][:], expected)
+
+
 def test_a_lone_array_needs_an_output(volume, tmp_path):
     made(tmp_path / "x.zarr", volume)
     with pytest.raises(pg.errors.InvalidArgument, match=r"pyramid: .* say with output where to make the image"):
@@ -515,3 +607,12 @@ def test_a_copy_of_an_image_keeps_what_its_axes_are():
     assert [level["path"] for level in found["datasets"]] == ["0", "1"]
     assert found["datasets"][0]["coordinateTransformations"] == [scale]
     assert found["datasets"][1]["coordinateTransformations"][0]["scale"] == [1.0, 1.0, 1.0, 0.5]
+
+
+def test_what_is_refused_is_an_error_of_the_command(volume, tmp_path):
+    made(tmp_path / "in.zarr", volume)
+    command = [sys.executable, "-m", "poolgrad.cli", "pool", "in.zarr", "out.zarr", "--window", "100"]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ran.returncode == 1
+    assert "window is 100" in ran.stderr
+    assert not (tmp_path / "out.zarr").exists()

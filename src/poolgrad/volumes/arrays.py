@@ -54,7 +54,7 @@ def absolute(path: Any) -> Any:
 
 def location(store: Any, path: str | None = None) -> str:
     """Where something is, links followed: equal for all names of one place."""
-    store = _innermost(store)
+    store = innermost(store)
     store = store.root if isinstance(store, LocalStore) else store
     text = str(store).removeprefix("file://")
     store = os.path.realpath(text) if _is_local(text) else text
@@ -71,12 +71,13 @@ def expect_shared(address: str | None, *places: Any) -> None:
         return
     for place in places:
         found = place.store_path.store if isinstance(place, zarr.Array | zarr.Group) else place
-        if isinstance(_innermost(found), MemoryStore):
+        if isinstance(innermost(found), MemoryStore):
             problem = f"{found} is in the memory of this process, which the workers at {address} cannot see"
             raise InvalidArgument(problem, argument="cluster", given=address)
 
 
-def _innermost(store: Any) -> Any:
+def innermost(store: Any) -> Any:
+    """The store that holds the data, without what is wrapped around it."""
     while isinstance(store, WrapperStore):
         store = store._store
     return store

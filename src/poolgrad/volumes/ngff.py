@@ -74,6 +74,27 @@ def first_level(image: Multiscales, rank: int) -> Level:
     return Level(dataset["path"], scale, translation)
 
 
+def levels_of(group: ZarrGroup) -> list[str]:
+    """Where the levels of the first image of a group are."""
+    image = multiscales(group)
+    return [] if image is None else [dataset["path"] for dataset in image["datasets"]]
+
+
+def forget_levels(group: ZarrGroup, paths: Sequence[str]) -> None:
+    """Takes these levels out of the first image of a group; everything else stays."""
+    attributes = dict(group.attrs)
+    place = attributes.get("ome", attributes)
+    found = place.get("multiscales")
+    if not found:
+        return
+    left = [dataset for dataset in found[0]["datasets"] if dataset["path"] not in paths]
+    images = [{**found[0], "datasets": left}, *found[1:]]
+    if "ome" in attributes:
+        group.attrs["ome"] = {**place, "multiscales": images}
+    else:
+        group.attrs["multiscales"] = images
+
+
 def write(group: ZarrGroup, image: Multiscales, levels: Sequence[Level], op: str, details: dict[str, Any]) -> None:
     """Writes the image with these levels into the attributes of the group."""
     version = "0.4" if group.metadata.zarr_format == 2 else "0.5"

@@ -21,6 +21,7 @@ from . import arrays, engine, ngff
 from .arrays import ZarrArray, ZarrGroup
 from .blocks import MARKERS, Work, block_shape, expect_room
 from .engine import Engine, Watcher
+from .fingerprint import fingerprint
 from .ngff import Level
 
 PerAxis: TypeAlias = int | Sequence[int]
@@ -197,6 +198,13 @@ def _geometry(
             found.append(windows.regular(n, k, s, "SAME"))
         else:
             found.append(windows.explicit(n, k, s, p, p, ceil=word == "ceil"))
+        if n and not found[-1].count:
+            expected = f"windows that fit: axis {len(found) - 1} has a length of {n}" + f" and padding {p} + {p}" * (
+                p > 0
+            )
+            checks.refuse(
+                "window", window, expected if word == "same" else f"{expected}; padding 'same' keeps one window"
+            )
     pooled = [axis for axis, (k, s) in enumerate(zip(sizes, steps, strict=True)) if (k, s) != (1, 1)]
     inside = range(pooled[0], pooled[-1] + 1) if pooled else range(0)
     return tuple(w if axis in inside else None for axis, w in enumerate(found))
@@ -220,7 +228,8 @@ def _recipe(source: ZarrArray, op: str, geometry: tuple[Windows | None, ...], na
     if np.dtype(source.dtype).kind not in "iuf" and source.dtype.name != "bfloat16":
         checks.refuse_type("source", source.dtype, "an array of numbers")
     axes = [None if w is None else [w.window, w.stride, w.before, w.count] for w in geometry]
-    return {"op": op, "windows": axes, "nan": resolve(nan=nan).nan, "from": list(source.shape)}
+    known = {"op": op, "windows": axes, "nan": resolve(nan=nan).nan, "from": list(source.shape)}
+    return {**known, "source": fingerprint(source)}
 
 
 def _target(
@@ -233,13 +242,10 @@ def _target(
     if there is None:
         _expect_free(store, name)
     elif not overwrite:
-        known = dict(there.attrs).get("poolgrad") if isinstance(there, zarr.Array) else None
         if not resume:
             problem = "exists already; resume goes on with it, overwrite replaces it"
             raise InvalidArgument(f"target {_called(store, name)} {problem}", argument="target")
-        if known is None or {**known, "complete": None} != {**recipe, "complete": None}:
-            problem = f"was not begun by this call ({known or 'it has no record of one'}), so it cannot be resumed"
-            raise InvalidArgument(f"target {_called(store, name)} {problem}", argument="resume", given=known)
+        _expect_begun(there, recipe, source, _called(store, name))
         return there, False
     shape = tuple(n if w is None else w.count for n, w in zip(source.shape, geometry, strict=True))
     wanted = {
@@ -254,6 +260,21 @@ def _target(
         dimension_names=layout.get("names"),
     )  # fmt: skip
     return made, True
+
+
+def _expect_begun(there: Any, recipe: dict[str, Any], source: ZarrArray, target: str) -> None:
+    """Refuses to go on with what another call has begun, or with a source that is not what it was then."""
+    known = dict(there.attrs).get("poolgrad") if isinstance(there, zarr.Array) else None
+    if known is None or any(known.get(key) != value for key, value in recipe.items() if key != "source"):
+        problem = f"was not begun by this call ({known or 'it has no record of one'}), so it cannot be resumed"
+        raise InvalidArgument(f"target {target} {problem}", argument="resume", given=known)
+    then, now = known.get("source"), recipe["source"]
+    if then != now:
+        before = f"{then['chunks']} chunks, {then['bytes']} bytes" if then else "no record of it"
+        problem = f"source {source.store_path} has changed since target {target} was begun"
+        counts = f"then {before}; now {now['chunks']} chunks, {now['bytes']} bytes"
+        problem = f"{problem} ({counts}; or chunks were written again), so it cannot be resumed; overwrite begins anew"
+        raise InvalidArgument(problem, argument="resume", given=then, expected=now)
 
 
 def _existing(store: Any, name: str | None) -> Any:
@@ -365,6 +386,7 @@ def _add_levels(
     layout: dict[str, Any], resume: bool, overwrite: bool, retries: int, watch: Namer | None,
 ) -> list[Level]:  # fmt: skip
     made, current = [first], group[first.path]
+    stale = overwrite
     while levels is None or len(made) <= levels:
         pooled = [axis for axis, k in enumerate(sizes) if k > 1]
         if levels is None and all(current.shape[axis] <= current.chunks[axis] for axis in pooled):
@@ -377,10 +399,25 @@ def _add_levels(
         recipe = _recipe(current, op, geometry, nan)
         place = _inside(group, level.path)
         target, fresh = _target(on, current, group.store_path.store, place, geometry, recipe, layout, resume, overwrite)
+        if stale:  # now, so that no later run takes what is left of them for its own
+            _remove_levels(group, keep=(first.path, level.path))
+            stale = False
         _run(on, current, target, fresh, geometry, recipe, retries, watch and watch(level.path))
         made.append(level)
         current = target
+    if stale:
+        _remove_levels(group, keep=(first.path,))
     return made
+
+
+def _remove_levels(group: ZarrGroup, keep: tuple[str, ...]) -> None:
+    """Removes the levels of the image that was there, and those that an interrupted run has left."""
+    ours = [name for name, array in group.arrays() if name.isdecimal() and "poolgrad" in array.attrs]
+    old = [path for path in {*ngff.levels_of(group), *ours} if path not in keep]
+    ngff.forget_levels(group, old)
+    for path in old:
+        if path in group:
+            del group[path]
 
 
 def _level_window(window: PerAxis, axes: list[dict[str, str]]) -> tuple[int, ...]:
