@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -197,6 +198,13 @@ class Screen:
 
     def saved(self) -> None:
         expect(self.at("save-status")).to_contain_text("Saved")
+
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Waits for something that the page itself does not show."""
+        end = time.monotonic() + AT_MOST / 1000
+        while not holds():
+            assert time.monotonic() < end, f"it never came about that {what}"
+            self.page.wait_for_timeout(50)
 
     def shoot(self, path: Path | None) -> None:
         """A picture for the documentation."""

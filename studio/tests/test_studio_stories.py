@@ -498,11 +498,67 @@ def test_no_edit_is_lost_while_pages_open_and_close_on_a_slow_line(screen, serve
 
 
 def test_a_person_with_a_keyboard_finds_the_shortcuts(screen, images):
+    """Also those of what has a button: live, history, colours."""
     screen.new_page()
     screen.press("?")
     expect(screen.at("shortcut-sheet")).to_be_visible()
+    for action in ("Live", "History", "Light or dark", "Align"):
+        expect(screen.at("shortcut-sheet")).to_contain_text(action)
     screen.press("Escape")
     expect(screen.at("shortcut-sheet")).to_have_count(0)
+    screen.press("r")
+    expect(screen.at("live")).to_have_attribute("aria-pressed", "true")
+    screen.press("r")
+    expect(screen.at("live")).to_have_attribute("aria-pressed", "false")
+    screen.press("m")
+    expect(screen.page.locator(".studio.dark")).to_have_count(1)
+    screen.press("m")
+    expect(screen.page.locator(".studio.dark")).to_have_count(0)
+    screen.press("h")
+    expect(screen.at("history-sheet")).to_be_visible()
+
+
+def test_blocks_are_aligned_and_spaced_by_keyboard(screen, write_page):
+    blocks = [{"name": name, "type": "Const", "attributes": {"value": [1]}} for name in "abc"]
+    layout = {"a": [0, 0], "b": [300, 40], "c": [720, 80]}
+    screen.open_page(write_page(blocks, name="align.page.json", layout=layout))
+    file = screen.server.folder / "align.page.json"
+    screen.press("Control+a")
+    for keys, places in (
+        ("x", [[0, 0], [360, 40], [720, 80]]),
+        ("Control+Shift+ArrowDown", [[0, 80], [360, 80], [720, 80]]),
+        ("Control+Shift+ArrowLeft", [[0, 80], [0, 80], [0, 80]]),
+    ):
+        screen.press(keys)
+        screen.saved()
+        assert list(json.loads(file.read_text())["layout"].values()) == places
+
+
+def test_ctrl_enter_in_a_field_takes_it_over_and_runs(screen, write_page):
+    """With all edits before it, though they are still on their way."""
+    blocks = [{"name": "x", "type": "Const", "attributes": {"value": [1, 2]}}, {"name": "y", "type": "Square"}]
+    layout = {"x": [0, 0], "y": [340, 0]}
+    screen.open_page(write_page(blocks, ["x.output -> y.x"], name="fields.page.json", layout=layout))
+    screen.block("x").locator(".block-head").click()
+    screen.at("attribute-dtype").fill("float64")
+    screen.at("attribute-dtype").press("Tab")
+    screen.at("attribute-value").fill("[3, 5]")
+    screen.at("attribute-value").press("Control+Enter")
+    expect(screen.at("run-status")).to_contain_text("Done")
+    assert screen.values("y.output") == ["float64 result_output[0] 9.0", "float64 result_output[1] 25.0"]
+
+
+def test_a_notice_covers_no_field_and_no_button(screen, write_page):
+    """Beside the inspector, not over its foot."""
+    blocks = [{"name": "x", "type": "Const", "attributes": {"value": [1]}}, {"name": "a", "type": "Square"}]
+    layout = {"x": [0, 0], "a": [340, 0]}
+    screen.open_page(write_page(blocks, ["x.output -> a.x"], name="notice.page.json", layout=layout))
+    screen.wire("a.output", "a.x")
+    notice = screen.at("notice-bad").bounding_box()
+    for part in ("inspector", "dock-problems", "zoom-fit", "run"):
+        box = screen.at(part).bounding_box()
+        beside = notice["x"] + notice["width"] <= box["x"] or box["x"] + box["width"] <= notice["x"]
+        assert beside or notice["y"] + notice["height"] <= box["y"] or box["y"] + box["height"] <= notice["y"], part
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

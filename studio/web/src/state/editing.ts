@@ -15,7 +15,10 @@ export type Canvas = {
   size(name: string): Size;
   pinAt: PinHeights;
   centre(): { x: number; y: number };
+  /** The whole page, however small. */
   fit(): void;
+  /** The whole page or, where nothing could be read then, these blocks or the first ones. */
+  overview(names?: readonly string[]): void;
   reveal(names: readonly string[]): void;
   /** Moves the view just so far that this rectangle is in it. */
   show(place: { x: number; y: number }, size: Size): void;
@@ -224,8 +227,7 @@ export class Editing {
     const origin = { x: corner(0), y: corner(1) };
     const moved = new Map([...places].map(([name, { x, y }]) => [name, { x: x + origin.x, y: y + origin.y }]));
     this.step("Lay out", edits.move(this.doc, moved));
-    // The canvas takes over the new places first.
-    if (chosen.length <= 1) globalThis.setTimeout(() => canvas.fit(), 50);
+    if (chosen.length <= 1) canvas.fit();
   }
 
   align(how: Parameters<typeof align>[1]): void {
@@ -310,14 +312,13 @@ export class Editing {
 
   async gradients(outputs: string[], inputs: string[]): Promise<boolean> {
     this.step("Lay out", this.settling([]));
-    const fields = { outputs, inputs, base: this.studio.sync.version };
-    const done = await this.studio.ask<{ blocks?: string[]; keys?: (string | null)[] }>("gradients", fields);
+    const done = await this.studio.askAboutPage<{ blocks?: string[] }>("gradients", { outputs, inputs });
     if (!done) return false;
     const blocks = (done.blocks ?? []).filter((name) => name in this.doc.block);
     this.placeBelow(blocks);
     this.studio.notify("info", `Added ${blocks.length} gradient block${blocks.length === 1 ? "" : "s"}`);
     this.select(blocks);
-    globalThis.setTimeout(() => this.canvas?.fit(), 80);
+    this.canvas?.overview(blocks);
     return true;
   }
 

@@ -70,6 +70,7 @@ export class Files {
   /** Saves a copy under another name and goes on there. False when the name is taken and may not be overwritten. */
   async saveAs(page: string, overwrite: boolean): Promise<boolean> {
     const from = this.studio.state.page;
+    await this.studio.sync.settled();
     try {
       const created = await this.studio.client.request<Created>("copy", { from, page, overwrite });
       this.go({ view: "page", page: created.page });
@@ -113,11 +114,11 @@ export class Files {
   }
 
   async python(): Promise<{ name: string; text: string } | null> {
-    return this.studio.ask("export", { to: "python" });
+    return this.studio.askAboutPage("export", { to: "python" });
   }
 
   async downloadPage(): Promise<void> {
-    const file = await this.studio.ask<{ name: string; text: string }>("page_text");
+    const file = await this.studio.askAboutPage<{ name: string; text: string }>("page_text");
     if (file) saveBlob(new Blob([file.text], { type: "application/json" }), file.name);
   }
 
@@ -140,7 +141,7 @@ export class Files {
   }
 
   async restore(entry: string): Promise<void> {
-    const done = await this.studio.ask("restore", { entry, base: this.studio.sync.version });
+    const done = await this.studio.askAboutPage("restore", { entry });
     if (done) this.studio.notify("info", "The earlier state is back. Undo takes you to where you were.");
   }
 

@@ -22,7 +22,7 @@ export class Runs {
     this.starting = true;
     this.reported = {};
     this.studio.set({ progress: {} });
-    await this.studio.ask("run", { ...(fetch ? { fetch } : {}), ...(engine ? { engine } : {}) });
+    await this.studio.askAboutPage("run", { ...(fetch ? { fetch } : {}), ...(engine ? { engine } : {}) });
     this.starting = false;
   }
 
@@ -84,7 +84,7 @@ export class Runs {
 
   private ended(): void {
     this.show();
-    if (this.fitWhenDone) globalThis.setTimeout(() => this.studio.edit.canvas?.fit(), 150);
+    if (this.fitWhenDone) this.studio.edit.canvas?.overview();
     this.fitWhenDone = false;
   }
 

@@ -80,6 +80,12 @@ export class Studio {
     }
   }
 
+  /** Asks about the page as it is on the screen: edits that are on their way arrive first. */
+  async askAboutPage<T>(type: string, fields: object = {}): Promise<T | null> {
+    if (this.state.connection === "open") await this.sync.settled();
+    return this.ask<T>(type, fields);
+  }
+
   /**
    * Opens a page: a "fresh" one; the same one "again", whole, because it is no longer known how the server's came about;
    * or to "resume" it after a lost connection with what was missed. Until it is here nothing can be edited.

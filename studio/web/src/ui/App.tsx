@@ -1,4 +1,4 @@
-// The studio: the gallery or a page, in light or dark, with what it has to say in the corner.
+// The studio: the gallery or a page, in light or dark.
 import "@xyflow/react/dist/style.css";
 import "../studio.css";
 import { useEffect, useRef } from "react";
@@ -6,8 +6,8 @@ import type { Studio } from "../state/studio";
 import { StudioContext, useActions, useStudio } from "./context";
 import { Editor } from "./Editor";
 import { Gallery } from "./Gallery";
-import { Icon } from "./Icon";
-import { isDark } from "./TopBar";
+import { Notices } from "./Notices";
+import { isDark } from "./theme";
 
 export function App({ studio }: { studio: Studio }) {
   return (
@@ -35,9 +35,11 @@ function Frame() {
       ) : route.view === "page" || embedded ? (
         <Editor root={root} />
       ) : (
-        <Gallery />
+        <>
+          <Gallery />
+          <Notices />
+        </>
       )}
-      <Notices />
     </div>
   );
 }
@@ -60,26 +62,4 @@ function useTheme(theme: "light" | "dark" | "system"): void {
       // Without storage the choice lasts as long as the tab.
     }
   }, [theme]);
-}
-
-function Notices() {
-  const studio = useActions();
-  const notices = useStudio((state) => state.notices);
-  return (
-    <div className="notices" aria-live="polite" role="status">
-      {notices.map(({ id, kind, text, action }) => (
-        <div key={id} className={`notice ${kind}`} data-testid={`notice-${kind}`}>
-          <div>{text}</div>
-          {action && (
-            <button type="button" className="button small" onClick={action.run}>
-              {action.label}
-            </button>
-          )}
-          <button type="button" className="button small square" aria-label="Dismiss" onClick={() => studio.dismiss(id)}>
-            <Icon name="close" size={12} />
-          </button>
-        </div>
-      ))}
-    </div>
-  );
 }

@@ -1,5 +1,5 @@
 // One attribute: as the text the original's users type, checked by the server with every keystroke, and as a control
-// that needs no knowledge of the text's form. Enter or leaving the field makes it one step.
+// that needs no knowledge of the text's form. Enter or leaving the field makes it one step, Ctrl+Enter runs it too.
 import { useEffect, useId, useRef, useState } from "react";
 import { attributeText, axesOf, type Filling, filled, isSet, numbersOf, textOf } from "../model/attributes";
 import type { AttributeType, Block, BlockType, Json } from "../model/page";
@@ -41,10 +41,12 @@ export function AttributeField({ name, block, type, attribute, problem }: Props)
   const keys = (event: React.KeyboardEvent) => {
     event.stopPropagation();
     if (event.key === "Escape") setText(stored);
-    if (event.key === "Enter" && (!long || event.ctrlKey || event.metaKey)) {
-      event.preventDefault();
-      commit(text);
-    }
+    if (event.key !== "Enter") return;
+    const command = event.ctrlKey || event.metaKey;
+    if (long && !command) return;
+    event.preventDefault();
+    commit(text);
+    if (command) void studio.runs.run();
   };
   return (
     <div className="attribute">
@@ -191,6 +193,7 @@ function Choices({
 
 /** One number field per axis, where the numbers stand for axes. */
 function AxisNumbers({ block, type, attribute, text, choose }: FriendlyProps) {
+  const studio = useActions();
   const numbers = numbersOf(text);
   const axes = numbers && axesOf(type, block, attribute, numbers.length);
   if (!numbers || !axes) return null;
@@ -206,7 +209,10 @@ function AxisNumbers({ block, type, attribute, text, choose }: FriendlyProps) {
             min={attribute.name === "explicit_paddings" ? 0 : 1}
             value={numbers[i]}
             aria-label={`${attribute.name} along ${axis}`}
-            onKeyDown={(event) => event.stopPropagation()}
+            onKeyDown={(event) => {
+              event.stopPropagation();
+              if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void studio.runs.run();
+            }}
             onChange={(event) => {
               const value = event.target.valueAsNumber;
               if (Number.isFinite(value)) choose(numbers.map((old, j) => (j === i ? value : old)));

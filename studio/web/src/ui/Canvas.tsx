@@ -20,6 +20,7 @@ import {
   SelectionMode,
   useNodesInitialized,
   useReactFlow,
+  type Viewport,
 } from "@xyflow/react";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
 import { BLOCK_WIDTH, blockHeight, pinHeight } from "../model/geometry";
@@ -465,23 +466,26 @@ function useCanvasFor(edit: Studio["edit"], loose: ReadonlyMap<string, Position>
       },
       pinAt: (name, pin, side) => pinHeight(typeOf(name), pin, side),
       centre: () => {
-        const pane = studio.root?.querySelector(".react-flow__pane")?.getBoundingClientRect();
+        const pane = paneOf(studio);
         const at = pane ? { x: pane.x + pane.width / 2 - 108, y: pane.y + pane.height / 2 - 60 } : { x: 400, y: 300 };
         return flow.screenToFlowPosition(at);
       },
       loose: () => loose,
-      fit: () => void flow.fitView({ ...FIT, duration: 250 }),
+      fit: () => settled(() => void flow.fitView({ ...FIT, duration: glide() })),
+      overview: (names) => settled(() => overview(flow, paneOf(studio), names)),
       show: ({ x, y }, { width, height }) => {
-        const pane = studio.root?.querySelector(".react-flow__pane")?.getBoundingClientRect();
+        const pane = paneOf(studio);
         if (!pane) return;
         const from = flow.flowToScreenPosition({ x, y });
         const to = flow.flowToScreenPosition({ x: x + width, y: y + height });
         const view = flow.getViewport();
         const right = inside(from.x, to.x, pane.left, pane.right);
         const down = inside(from.y, to.y, pane.top, pane.bottom);
-        if (right || down) void flow.setViewport({ ...view, x: view.x + right, y: view.y + down }, { duration: 250 });
+        if (right || down)
+          void flow.setViewport({ ...view, x: view.x + right, y: view.y + down }, { duration: glide() });
       },
-      reveal: (names) => void flow.fitView({ ...FIT, duration: 250, nodes: names.map((id) => ({ id })) }),
+      reveal: (names) =>
+        settled(() => void flow.fitView({ ...FIT, duration: glide(), nodes: names.map((id) => ({ id })) })),
     };
     return () => {
       edit.canvas = null;
@@ -496,17 +500,40 @@ function inside(from: number, to: number, low: number, high: number): number {
   return Math.max(back, first - from);
 }
 
-/** Shows the whole page or, where nothing could be read then, its beginning. */
-function overview(flow: ReactFlowInstance, pane: DOMRect | undefined): void {
-  const nodes = flow.getNodes();
-  if (!pane || nodes.length === 0) return;
-  const bounds = flow.getNodesBounds(nodes);
+function paneOf(studio: Studio): DOMRect | undefined {
+  return studio.root?.querySelector(".react-flow__pane")?.getBoundingClientRect();
+}
+
+/** How long the view takes to move; for those who want no motion it jumps. */
+function glide(): number {
+  return window.matchMedia("(prefers-reduced-motion: reduce)").matches ? 0 : 250;
+}
+
+/** Does something once the page is drawn as it is now: one frame to draw and measure it, one to take that over. */
+function settled(act: () => void): void {
+  requestAnimationFrame(() => requestAnimationFrame(act));
+}
+
+/** Shows the whole page or, where nothing could be read then, some of its blocks, or at least the beginning of them. */
+function overview(flow: ReactFlowInstance, pane: DOMRect | undefined, names?: readonly string[]): void {
+  const all = flow.getNodes();
+  const some = names ? all.filter(({ id }) => names.includes(id)) : all;
+  if (!pane || some.length === 0) return;
   const { width, height } = pane;
-  const whole = getViewportForBounds(bounds, width, height, FIT.minZoom, FIT.maxZoom, FIT.padding);
-  if (whole.zoom >= SMALLEST_OPENING) {
-    void flow.setViewport(whole);
-    return;
+  for (const nodes of [all, some]) {
+    const bounds = flow.getNodesBounds(nodes);
+    const view = getViewportForBounds(bounds, width, height, FIT.minZoom, FIT.maxZoom, FIT.padding);
+    if (view.zoom >= SMALLEST_OPENING) {
+      void flow.setViewport(view, { duration: glide() });
+      return;
+    }
   }
+  void flow.setViewport(beginning(flow, some, width, height), { duration: glide() });
+}
+
+/** Nodes that are too many for the pane, from the first block on. */
+function beginning(flow: ReactFlowInstance, nodes: Node[], width: number, height: number): Viewport {
+  const bounds = flow.getNodesBounds(nodes);
   const zoom = SMALLEST_OPENING;
   const blocks = nodes.filter(({ type }) => type === "block").map(({ position }) => position);
   const first = blocks.reduce((a, b) => (b.x < a.x || (b.x === a.x && b.y < a.y) ? b : a), blocks[0] ?? bounds);
@@ -516,11 +543,8 @@ function overview(flow: ReactFlowInstance, pane: DOMRect | undefined): void {
     const start = (at - from) * zoom < room / 2 ? from : at;
     return EDGE - start * zoom;
   };
-  void flow.setViewport({
-    zoom,
-    x: begin(bounds.x, bounds.width, first.x, width),
-    y: begin(bounds.y, bounds.height, first.y, height),
-  });
+  const x = begin(bounds.x, bounds.width, first.x, width);
+  return { zoom, x, y: begin(bounds.y, bounds.height, first.y, height) };
 }
 
 /** Shows a page once it is open and its blocks are measured. */
@@ -532,6 +556,6 @@ function useFitOnOpen(page: string | null): void {
   useEffect(() => {
     if (page === null || !measured || fitted.current === page) return;
     fitted.current = page;
-    overview(flow, studio.root?.querySelector(".react-flow__pane")?.getBoundingClientRect());
+    overview(flow, paneOf(studio));
   }, [page, measured, flow, studio]);
 }

@@ -8,6 +8,7 @@ import { ConflictDialog, Dialogs } from "./dialogs";
 import { Finder } from "./Finder";
 import { Guard } from "./Guard";
 import { Inspector } from "./Inspector";
+import { Notices } from "./Notices";
 import { Palette } from "./Palette";
 import { handleKey } from "./shortcuts";
 import { TopBar } from "./TopBar";
@@ -26,6 +27,7 @@ export function Editor({ root }: { root: RefObject<HTMLElement | null> }) {
           </Guard>
           <Dock />
           <ConflictDialog />
+          <Notices />
         </div>
         <Guard part="the inspector">
           <Inspector />

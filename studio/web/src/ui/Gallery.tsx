@@ -4,7 +4,8 @@ import { miniature } from "../draw/miniature";
 import type { Card } from "../protocol/messages";
 import { useActions, useStudio } from "./context";
 import { Icon } from "./Icon";
-import { isDark, Mark } from "./TopBar";
+import { Mark } from "./TopBar";
+import { isDark } from "./theme";
 
 /** The pages that were worked on last; the others on demand. */
 const FEW = 6;

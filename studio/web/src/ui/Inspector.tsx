@@ -358,14 +358,14 @@ function NoteInspector({ id }: { id: string }) {
 }
 
 const ALIGNMENTS = [
-  ["left", "Left edges"],
-  ["centre", "Centres"],
-  ["right", "Right edges"],
-  ["top", "Top edges"],
-  ["middle", "Middles"],
-  ["bottom", "Bottom edges"],
-  ["columns", "Space across"],
-  ["rows", "Space down"],
+  ["left", "Left edges", "Ctrl+Shift+←"],
+  ["centre", "Centres", "J"],
+  ["right", "Right edges", "Ctrl+Shift+→"],
+  ["top", "Top edges", "Ctrl+Shift+↑"],
+  ["middle", "Middles", "K"],
+  ["bottom", "Bottom edges", "Ctrl+Shift+↓"],
+  ["columns", "Space across", "X"],
+  ["rows", "Space down", "Y"],
 ] as const;
 
 function ManyInspector({ count }: { count: number }) {
@@ -400,11 +400,12 @@ function ManyInspector({ count }: { count: number }) {
       <section>
         <h2>Align</h2>
         <div className="inspector-actions">
-          {ALIGNMENTS.map(([how, label]) => (
+          {ALIGNMENTS.map(([how, label, keys]) => (
             <button
               key={how}
               type="button"
               className="button small outlined"
+              title={`${label} (${keys})`}
               onClick={() => studio.edit.align(how)}
               data-testid={`align-${how}`}
             >

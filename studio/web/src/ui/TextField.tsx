@@ -1,5 +1,7 @@
-// A labelled text that is checked while typing and taken over with Enter or when the field is left.
+// A labelled text that is checked while typing and taken over with Enter or when the field is left; Ctrl+Enter runs the
+// page with it.
 import { useEffect, useId, useState } from "react";
+import { useActions } from "./context";
 
 type Props = {
   label: string;
@@ -12,6 +14,7 @@ type Props = {
 
 export function TextField({ label, value, commit, fault, mono, testid }: Props) {
   const id = useId();
+  const studio = useActions();
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
   const wrong = text === value ? null : (fault?.(text) ?? null);
@@ -36,7 +39,10 @@ export function TextField({ label, value, commit, fault, mono, testid }: Props) 
         onBlur={finish}
         onKeyDown={(event) => {
           event.stopPropagation();
-          if (event.key === "Enter" && wrong === null) finish();
+          if (event.key === "Enter" && wrong === null) {
+            finish();
+            if (event.ctrlKey || event.metaKey) void studio.runs.run();
+          }
           if (event.key === "Escape") setText(value);
         }}
       />

@@ -3,6 +3,8 @@ import { useState } from "react";
 import { useActions, useStudio } from "./context";
 import { Icon, type IconName } from "./Icon";
 import { Menu, type MenuItem } from "./Menu";
+import { switchTheme } from "./shortcuts";
+import { isDark } from "./theme";
 
 export function Mark() {
   return (
@@ -184,7 +186,7 @@ function RunButtons() {
         className="button"
         aria-pressed={live}
         data-testid="live"
-        title="Run again after every edit"
+        title="Run again after every edit (R)"
         onClick={() => void studio.runs.live(!live)}
       >
         <Icon name="live" /> Live
@@ -285,7 +287,7 @@ function PageMenu() {
       testid: "save-as",
       run: () => studio.set({ dialog: "save-as" }),
     },
-    { label: "History…", icon: "history", testid: "history", run: () => studio.set({ dialog: "history" }) },
+    { label: "History…", icon: "history", keys: "H", testid: "history", run: () => studio.set({ dialog: "history" }) },
     "line",
     { label: "Download page", icon: "download", testid: "download-page", run: () => void studio.files.downloadPage() },
     { label: "Export to Python…", icon: "code", testid: "export-python", run: () => studio.set({ dialog: "python" }) },
@@ -309,12 +311,9 @@ function ThemeButton() {
     <BarButton
       icon={dark ? "sun" : "moon"}
       label={dark ? "Light colours" : "Dark colours"}
+      keys="M"
       testid="theme"
-      onClick={() => studio.set({ theme: dark ? "light" : "dark" })}
+      onClick={() => switchTheme(studio)}
     />
   );
-}
-
-export function isDark(theme: "light" | "dark" | "system"): boolean {
-  return theme === "dark" || (theme === "system" && window.matchMedia("(prefers-color-scheme: dark)").matches);
 }

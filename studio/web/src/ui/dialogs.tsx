@@ -14,7 +14,7 @@ import { ago } from "./Gallery";
 import { Icon } from "./Icon";
 import { Sheet } from "./Sheet";
 import { SHORTCUTS } from "./shortcuts";
-import { isDark } from "./TopBar";
+import { isDark } from "./theme";
 
 export function Dialogs() {
   const dialog = useStudio((state) => state.dialog);

@@ -1,6 +1,7 @@
 // Every action by keyboard. The sheet that lists them and the handler stand side by side, so neither can forget one.
 import { parseEnd } from "../model/page";
 import type { Studio } from "../state/studio";
+import { isDark } from "./theme";
 
 export const SHORTCUTS: { title: string; rows: [string, string][] }[] = [
   {
@@ -28,13 +29,17 @@ export const SHORTCUTS: { title: string; rows: [string, string][] }[] = [
       ["N  P", "Next, previous block"],
       ["E", "Edit the selected block"],
       ["L", "Lay out"],
+      ["Ctrl+Shift+arrows", "Align the selected blocks"],
+      ["J  K", "Align their centres, their middles"],
+      ["X  Y", "Space them evenly across, down"],
     ],
   },
   {
     title: "Run and look",
     rows: [
-      ["Ctrl+Enter", "Run"],
+      ["Ctrl+Enter", "Run, from a field too"],
       ["Shift+Enter", "Run to the selected block"],
+      ["R", "Live: run after every edit"],
       ["Escape", "Stop, close, deselect"],
       ["T", "Values of the selected block"],
       ["V", "Window view of the selected block"],
@@ -48,6 +53,8 @@ export const SHORTCUTS: { title: string; rows: [string, string][] }[] = [
       ["+  −", "Zoom"],
       ["Space+drag", "Move the canvas"],
       ["Shift+drag", "Select an area"],
+      ["H", "History"],
+      ["M", "Light or dark"],
       ["Ctrl+Shift+S", "Save as"],
       ["?", "This sheet"],
     ],
@@ -90,8 +97,16 @@ function handleCommand(studio: Studio, key: string, shift: boolean): boolean {
       void studio.runs.run();
       return true;
     default:
-      return false;
+      return shift && alignTo(studio, key);
   }
+}
+
+const EDGES = { ArrowLeft: "left", ArrowRight: "right", ArrowUp: "top", ArrowDown: "bottom" } as const;
+
+function alignTo(studio: Studio, key: string): boolean {
+  if (!(key in EDGES)) return false;
+  studio.edit.align(EDGES[key as keyof typeof EDGES]);
+  return true;
 }
 
 function handlePlain(studio: Studio, key: string, view: ViewPort): boolean {
@@ -105,6 +120,13 @@ function handlePlain(studio: Studio, key: string, view: ViewPort): boolean {
     g: () => edit.group(),
     d: () => studio.set({ dialog: "gradients" }),
     l: () => edit.layout(),
+    j: () => edit.align("centre"),
+    k: () => edit.align("middle"),
+    x: () => edit.align("columns"),
+    y: () => edit.align("rows"),
+    r: () => void studio.runs.live(!studio.state.live),
+    h: () => studio.state.embedded || studio.set({ dialog: "history" }),
+    m: () => switchTheme(studio),
     f: () => edit.canvas?.fit(),
     t: () => showResult(studio),
     v: () => showWindows(studio),
@@ -124,6 +146,10 @@ function handlePlain(studio: Studio, key: string, view: ViewPort): boolean {
   if (!action) return false;
   action();
   return true;
+}
+
+export function switchTheme(studio: Studio): void {
+  studio.set({ theme: isDark(studio.state.theme) ? "light" : "dark" });
 }
 
 function selected(studio: Studio): string | undefined {

@@ -5,7 +5,7 @@ import { useCallback, useEffect, useRef, useState } from "react";
 import type { InputCell, OutputCell, PlaneName, PlanesHeader, WindowViewInfo } from "../protocol/messages";
 import { useActions, useStudio } from "../ui/context";
 import { Icon } from "../ui/Icon";
-import { isDark } from "../ui/TopBar";
+import { isDark } from "../ui/theme";
 import { Column } from "./Column";
 import { COLUMNS, type ColumnId } from "./columns";
 import { type PlaneSize, stageFor } from "./geometry";
