@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <map>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "memory.hpp"
 #include "sums.hpp"
@@ -774,6 +777,50 @@ uint64_t largest_code(const void* codes, int64_t at, int64_t count, int width) {
     }
 }
 
+// The windows of an axis by which of their local positions are real. Kind 0 is a whole one.
+struct Kinds {
+    std::vector<Span> spans;              // of every kind
+    int64_t whole_begin = 0, whole_end = 0;
+    std::vector<uint32_t> others;         // the kinds of the windows before and after
+    std::vector<int64_t> cut;             // the windows that are not whole
+
+    size_t of(int64_t o) const {
+        if (o < whole_begin) return others[static_cast<size_t>(o)];
+        return o < whole_end ? 0 : others[static_cast<size_t>(o - whole_end + whole_begin)];
+    }
+};
+
+Kinds kinds_of(const Axis& axis) {
+    Kinds found;
+    found.spans.push_back({0, axis.extent});
+    if (axis.uniform && axis.whole_begin < axis.whole_end && axis.window == axis.extent)
+        found.whole_begin = axis.whole_begin, found.whole_end = axis.whole_end;
+    std::map<std::pair<int64_t, int64_t>, uint32_t> known{{{0, axis.extent}, 0}};
+    for (int64_t o = 0; o < axis.count; ++o) {
+        if (o == found.whole_begin) o = found.whole_end;
+        if (o == axis.count) break;
+        const Span s = span(axis, o);
+        const auto [entry, fresh] = known.try_emplace({s.first, s.length}, static_cast<uint32_t>(found.spans.size()));
+        if (fresh) found.spans.push_back(s);
+        if (entry->second) found.cut.push_back(o);
+        found.others.push_back(entry->second);
+    }
+    return found;
+}
+
+std::vector<uint8_t> real_codes(const Geometry& g, const Kinds* kinds, int64_t combinations) {
+    std::vector<uint8_t> real(static_cast<size_t>(combinations) * 256);
+    const int64_t origins[max_axes] = {};
+    Span spans[max_axes];
+    int64_t at[max_axes];
+    for (size_t i = 0; i < static_cast<size_t>(combinations); ++i) {
+        size_t rest = i;
+        for (int a = g.rank - 1; a >= 0; rest /= kinds[a].spans.size(), --a) spans[a] = kinds[a].spans[rest % kinds[a].spans.size()];
+        for (uint64_t code = 0; code < static_cast<uint64_t>(g.elements); ++code) real[i * 256 + code] = decode(g, spans, origins, code, at);
+    }
+    return real;
+}
+
 void keep_smaller(std::atomic<int64_t>& least, int64_t value) {
     int64_t now = least.load();
     while (value < now && !least.compare_exchange_weak(now, value)) {}
@@ -793,39 +840,62 @@ void Plan::code_to_index(const void* code, int code_width, int scope, void* inde
     });
 }
 
+// Codes that are too large are looked for everywhere. Others can only be wrong in windows that are cut short.
 int64_t Plan::find_bad_code(const void* code, int code_width) const {
+    const int64_t part = std::max<int64_t>(tile_bytes, outputs_ / 64);
+    std::atomic<bool> fits{true};
+    parallel(ceil_div(outputs_, part), [&](int64_t i, Scratch&) {
+        const int64_t count = std::min(part, outputs_ - i * part);
+        if (largest_code(code, i * part, count, code_width) >= static_cast<uint64_t>(g_.elements)) fits = false;
+    });
+    Kinds kinds[max_axes];
+    int64_t combinations = 1;
+    bool cut = false;
+    for (int a = 0; fits && a < g_.rank; ++a) {
+        kinds[a] = kinds_of(g_.axes[a]);
+        combinations *= static_cast<int64_t>(kinds[a].spans.size());
+        cut = cut || !kinds[a].cut.empty();
+        if (combinations > outputs_) combinations = outputs_ + 1;
+    }
+    if (fits && !cut) return -1;
+    std::vector<uint8_t> real;   // of every combination of kinds, which codes name a real element
+    if (fits && code_width == 1 && combinations * g_.elements <= outputs_ / 4) real = real_codes(g_, kinds, combinations);
     const View view = dense(code, true, code_width);
     const int last = g_.rank - 1;
-    const Axis& axis = g_.axes[last];
-    // Where no window of a row is cut short, a code is good if it is small enough.
-    int64_t whole = axis.window;
-    for (int a = 0; a < last; ++a) whole *= g_.axes[a].window;
-    const bool dense_codes = whole == g_.elements;
     std::atomic<int64_t> bad{INT64_MAX};
+    const auto verify = [&](const Box& box) {
+        every_output(g_, box, view, [&](int64_t o, const Span* spans, const int64_t* origins, int64_t) {
+            int64_t at[max_axes];
+            if (!decode(g_, spans, origins, load_code(code, o, code_width), at)) keep_smaller(bad, o);
+        });
+    };
     each_box(true, code_width, 0, [&](const Box& box, Scratch&) {
+        if (!fits) return verify(box);
+        const Kinds& columns = kinds[last];
+        const auto cut_begin = std::lower_bound(columns.cut.begin(), columns.cut.end(), box.low[last]);
+        const auto cut_end = std::lower_bound(cut_begin, columns.cut.end(), box.high[last]);
         RowWalk walk;
         if (!first_row(box, g_.rank, walk)) return;
-        Box part = box;
         do {
-            bool simple = dense_codes && axis.uniform;
-            for (int a = 0; a < last; ++a) {
-                simple = simple && g_.axes[a].uniform && walk.at[a] >= g_.axes[a].whole_begin && walk.at[a] < g_.axes[a].whole_end;
-                part.low[a] = walk.at[a], part.high[a] = walk.at[a] + 1;
-            }
-            const auto check = [&](int64_t low, int64_t high) {
-                part.low[last] = low, part.high[last] = high;
-                every_output(g_, part, view, [&](int64_t o, const Span* spans, const int64_t* origins, int64_t) {
-                    int64_t at[max_axes];
-                    if (!decode(g_, spans, origins, load_code(code, o, code_width), at)) keep_smaller(bad, o);
-                });
-            };
-            const int64_t begin = simple ? std::clamp(axis.whole_begin, box.low[last], box.high[last]) : box.high[last];
-            const int64_t end = simple ? std::clamp(axis.whole_end, begin, box.high[last]) : begin;
-            check(box.low[last], begin);
-            check(end, box.high[last]);
+            size_t kind = 0;
+            for (int a = 0; a < last; ++a) kind = kind * kinds[a].spans.size() + kinds[a].of(walk.at[a]);
             const int64_t row = row_offset(view, box.n, walk, g_.rank);
-            if (begin < end && largest_code(code, row + begin * g_.inner, (end - begin) * g_.inner, code_width) >= static_cast<uint64_t>(g_.elements))
-                check(begin, end);
+            const auto check = [&](int64_t o) {
+                bool good = !real.empty();
+                if (good) {
+                    const uint8_t* allowed = &real[(kind * columns.spans.size() + columns.of(o)) * 256];
+                    const uint8_t* codes = static_cast<const uint8_t*>(code) + row + o * g_.inner;
+                    for (int64_t c = 0; c < g_.inner; ++c) good &= allowed[codes[c]];
+                }
+                if (good) return;
+                Box one = box;
+                for (int a = 0; a < last; ++a) one.low[a] = walk.at[a], one.high[a] = walk.at[a] + 1;
+                one.low[last] = o, one.high[last] = o + 1;
+                verify(one);
+            };
+            if (kind == 0) std::for_each(cut_begin, cut_end, check);
+            else
+                for (int64_t o = box.low[last]; o < box.high[last]; ++o) check(o);
         } while (next_row(box, g_.rank, walk));
     });
     return bad.load() == INT64_MAX ? -1 : bad.load();
