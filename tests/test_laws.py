@@ -120,6 +120,24 @@ def test_a_choice_lies_in_its_window(pool, rng, dtype):
     assert backend.choice_fault(pool, choice) is None
 
 
+@given(pools(), seeds)
+def test_a_code_is_refused_exactly_if_it_names_no_element_of_its_window(pool, rng):
+    """One code of a good choice is changed: what it now names is worked out from the windows, position by position."""
+    choice = backend.choose(pool, array_of(rng, pool.shape, "float32"), "propagate")
+    if choice.size == 0:
+        return
+    at = np.unravel_index(int(rng.integers(choice.size)), choice.shape)
+    code = int(rng.integers(0, min(pool.elements + 2, np.iinfo(choice.dtype).max)))
+    choice[at] = code
+    digits = np.unravel_index(code, pool.extents) if code < pool.elements else None
+    places = at[pool.axis : pool.axis + len(pool.windows)]
+    real = digits is not None and all(
+        w.start[o] <= w.origin[o] + digit * w.dilation < w.stop[o]
+        for w, o, digit in zip(pool.windows, places, digits, strict=True)
+    )
+    assert backend.choice_fault(pool, choice) == (None if real else (tuple(map(int, at)), code))
+
+
 @given(pools(), seeds, st.sampled_from(TIES))
 def test_gradients_share_out_what_they_are_given(pool, rng, ties):
     """first, split and spread keep the sum of the gradient; all may only multiply it."""
