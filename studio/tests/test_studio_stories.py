@@ -158,6 +158,40 @@ def test_build_run_undo_and_redo_by_keyboard(screen):
     expect(screen.page.locator(".react-flow__edge")).to_have_count(4)
 
 
+def test_who_has_no_key_sees_a_page_that_says_what_to_do(screen):
+    """In our own colours, for everybody: the style is not behind the door."""
+    screen.tolerated.append("401")
+    for address in (f"{screen.server.origin}/", f"{screen.server.origin}/?token=wrong"):
+        screen.page.goto(address)
+        expect(screen.page.get_by_role("heading")).to_have_text("This link has expired")
+        card = screen.page.get_by_role("main").evaluate("(card) => getComputedStyle(card).borderTopLeftRadius")
+        assert card == "14px", "the style came along, and the policy of the page lets it in"
+        assert screen.axe() == []
+
+
+def test_a_server_for_others_asks_for_the_password(browser, tmp_path):
+    (tmp_path / "pages").mkdir()
+    password = tmp_path / "password"
+    password.write_text("open sesame")
+    server = Server(tmp_path / "pages", "--host", "127.0.0.2", "--password-file", str(password))
+    context = browser.new_context()
+    try:
+        screen = Screen(context, server)
+        screen.tolerated.append("401")
+        screen.page.goto(f"{server.origin}/")
+        for typed in ("guess", "open sesame"):
+            screen.page.get_by_label("Password").fill(typed)
+            assert screen.axe() == []
+            screen.page.get_by_role("button").click()
+            if typed == "guess":
+                expect(screen.page.get_by_role("alert")).to_have_text("That is not the password.")
+        expect(screen.at("gallery")).to_be_visible()
+        screen.check()
+    finally:
+        context.close()
+        server.stop()
+
+
 def test_the_gallery_opens_and_runs_an_example_with_one_click(screen, images):
     screen.open_gallery()
     for name in ("maxpoolgradgrad", "maxpool3dgrad", "avgpool3dgrad", "fractionalmaxpoolgrad"):

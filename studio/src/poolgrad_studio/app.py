@@ -20,6 +20,7 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from . import door
 from .connection import Connection
 from .security import Access, Guard
 from .studio import Studio
@@ -27,19 +28,6 @@ from .studio import Studio
 STATIC: Final = Path(__file__).resolve().parent / "static"
 MOST_SOCKETS: Final = 32
 LONGEST_FORM: Final = 4096
-
-_PAGE: Final = (
-    "<!doctype html><html lang=en><meta charset=utf-8><title>poolgrad studio</title><body><h1>poolgrad studio</h1>{}"
-)
-EXPIRED: Final = _PAGE.format("<p>This page needs the link that the terminal shows: it carries the key of this server.")
-LOGIN: Final = _PAGE.format(
-    "<form method=post action=/login><p><label>Password <input type=password name=password autofocus "
-    "autocomplete=current-password></label> <button>Open</button></form>"
-)
-NOT_BUILT: Final = _PAGE.format(
-    "<p>The front end has not been built: install the package with <code>pip install ./studio</code>, or run "
-    "<code>npm ci &amp;&amp; npm run build</code> in <code>studio/web</code>."
-)
 
 
 def make_app(studio: Studio, access: Access, secure: bool = False) -> Starlette:
@@ -52,6 +40,7 @@ def make_app(studio: Studio, access: Access, secure: bool = False) -> Starlette:
             Route("/login", served.login, methods=["POST"]),
             Route("/download/{ticket}", served.download),
             Route("/favicon.ico", served.favicon),
+            Route("/door.css", served.door_style),
             Mount("/assets", Assets(directory=STATIC / "assets")),
             WebSocketRoute("/socket", served.socket),
         ],
@@ -90,11 +79,11 @@ class Server:
         """The front end for those who have a session; a token begins one."""
         token = request.query_params.get("token")
         if token is not None:
-            return self._begin() if self.access.opens(token) else HTMLResponse(EXPIRED, 401)
+            return self._begin() if self.access.opens(token) else HTMLResponse(door.EXPIRED, 401)
         if not self.access.knows(request.headers):
-            return HTMLResponse(EXPIRED if self.access.password is None else LOGIN, 401)
+            return HTMLResponse(door.EXPIRED if self.access.password is None else door.login(), 401)
         page = STATIC / "index.html"
-        return HTMLResponse(page.read_text() if page.is_file() else NOT_BUILT, 200 if page.is_file() else 503)
+        return HTMLResponse(page.read_text() if page.is_file() else door.NOT_BUILT, 200 if page.is_file() else 503)
 
     async def login(self, request: Request) -> Response:
         """A session for the password."""
@@ -104,7 +93,8 @@ class Server:
         if self.access.guess(form.get("password", [""])[0]):
             return self._begin()
         await asyncio.sleep(0.5)
-        return HTMLResponse(LOGIN, 401)
+        tired = "These were too many tries. Wait a minute." if self.access.weary else "That is not the password."
+        return HTMLResponse(door.login(tired), 401)
 
     async def download(self, request: Request) -> Response:
         """A file that was asked for over the socket."""
@@ -118,6 +108,10 @@ class Server:
     async def favicon(self, request: Request) -> Response:
         """None: the front end brings its own."""
         return Response(status_code=204)
+
+    async def door_style(self, request: Request) -> Response:
+        """How the pages look that stand in front of the studio."""
+        return FileResponse(door.STYLE, media_type="text/css")
 
     async def socket(self, socket: WebSocket) -> None:
         """A tab, for as long as it lives."""

@@ -70,6 +70,11 @@ class Access:
             self._guesses.clear()
         return right
 
+    @property
+    def weary(self) -> bool:
+        """Whether no more guesses are looked at for now."""
+        return sum(time.monotonic() - at < 60 for at in self._guesses) >= GUESSES_PER_MINUTE
+
     def begin_session(self) -> str:
         """A new session's secret, for the cookie."""
         secret, now = secrets.token_urlsafe(32), time.time()
@@ -152,10 +157,12 @@ class Guard:
 
 def seal(headers: MutableHeaders, host: str, scheme: str, path: str) -> None:
     """Adds what tells a browser to trust nothing but us."""
-    headers["Content-Security-Policy"] = policy(host if _plain(host) else "", scheme, form=path in ("/", "/login"))
+    form = path in ("/", "/login")
+    headers["Content-Security-Policy"] = policy(host if _plain(host) else "", scheme, form)
     headers["X-Content-Type-Options"] = "nosniff"
     headers["X-Frame-Options"] = "DENY"
-    headers["Referrer-Policy"] = "no-referrer"
+    # Without a referrer a browser sends a form with the origin "null", and the password would be turned away.
+    headers["Referrer-Policy"] = "same-origin" if form else "no-referrer"
     headers["Cross-Origin-Opener-Policy"] = "same-origin"
     headers["Cross-Origin-Resource-Policy"] = "same-origin"
     headers["Permissions-Policy"] = "camera=(), microphone=(), geolocation=(), payment=(), usb=()"

@@ -7,6 +7,7 @@ import { StudioContext, useActions, useStudio } from "./context";
 import { Editor } from "./Editor";
 import { Gallery } from "./Gallery";
 import { Notices } from "./Notices";
+import { Mark } from "./TopBar";
 import { isDark } from "./theme";
 
 export function App({ studio }: { studio: Studio }) {
@@ -47,8 +48,11 @@ function Frame() {
 function Expired() {
   return (
     <main className="expired" role="alert">
-      <h1>This link has expired</h1>
-      <p>Open the link that the terminal shows.</p>
+      <div>
+        <Mark />
+        <h1>This link has expired</h1>
+        <p>Open the link that the terminal shows now.</p>
+      </div>
     </main>
   );
 }
