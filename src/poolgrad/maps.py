@@ -159,16 +159,17 @@ def destination(out: Array | None, shape: tuple[int, ...], dtype: Any, *inputs: 
         checks.refuse("out", out.shape, f"shape {shape}")
     if out.dtype != dtype:
         checks.refuse_type("out", out.dtype, f"dtype {dtype}")
-    if not (out.flags.c_contiguous and out.flags.writeable and out.flags.aligned):
+    if not out.flags.carray:
         raise InvalidArgument("out must be C-contiguous, aligned and writeable", argument="out", given=out.flags)
-    if any(np.may_share_memory(out, array) for array in inputs):
-        raise InvalidArgument("out overlaps an input in memory", argument="out")
+    for array in inputs:
+        if np.may_share_memory(out, array):
+            raise InvalidArgument("out overlaps an input in memory", argument="out")
     return out
 
 
 def _choice(on: Any, pool: Pool, value: Array) -> Array:
     choice = read_array(on, "choice", value, None if hasattr(value, "dtype") else pool.choice_dtype)
-    if dtype_name(choice.dtype) != pool.choice_dtype.name:
+    if dtype_name(choice.dtype) != dtype_name(pool.choice_dtype):
         checks.refuse_type("choice", choice.dtype, f"dtype {pool.choice_dtype}, which `choose` gives for this pool")
     if tuple(choice.shape) != pool.out_shape:
         checks.refuse("choice", tuple(choice.shape), f"shape {pool.out_shape}")
