@@ -112,9 +112,12 @@ def test_json_of_a_failure(poolgrad, page):
 
 
 def test_max_memory(poolgrad, page):
+    code, _, err = poolgrad("run", page, "--feed", "x=x.npy", "--max-memory", "70")
+    assert code == 1
+    assert "of 70 bytes are in use" in err
     code, _, err = poolgrad("run", page, "--feed", "x=x.npy", "--max-memory", "20")
     assert code == 1
-    assert "of 20 bytes are in use" in err
+    assert "which takes 64 bytes; 20 bytes are" in err
 
 
 @pytest.mark.parametrize(

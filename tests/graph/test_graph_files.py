@@ -1,15 +1,22 @@
 """Load, Save and constants in files: every format, and never a file that the page may not see."""
 
+import bz2
+import gzip
 import json
+import lzma
 import os
 import pickle
 import zipfile
+import zlib
 
+import numcodecs
 import numpy as np
 import pytest
+import tifffile
 import zarr
 from PIL import Image
 
+from poolgrad.errors import OutOfMemory
 from poolgrad.graph import BlockError, ClientSession, Page, ops
 from poolgrad.graph.files import Files, _codecs
 
@@ -269,6 +276,134 @@ def test_a_file_that_claims_to_be_huge(tmp_path):
     for file in ("huge.npy", "huge.npz"):
         report = ClientSession(loading(tmp_path, file), max_memory=2**30).evaluate()
         assert "are in use" in report.problems[0].message
+
+
+def refused(folder, file, memory=2**24, **attributes):
+    """What is said of a file that would take more than it says, or more than there is."""
+    report = ClientSession(loading(folder, file, **attributes), max_memory=memory).evaluate()
+    assert not report.ok
+    return report.problems[0].message
+
+
+BOMB = 2**26
+"""Bytes that a few kilobytes become when they are unpacked."""
+
+PACKERS = {
+    "gzip": gzip.compress,
+    "gzip, two streams": lambda data: gzip.compress(data[:100]) + gzip.compress(data),
+    "zlib": zlib.compress,
+    "bz2": bz2.compress,
+    "lzma": lzma.compress,
+    "zstd": numcodecs.Zstd().encode,
+    "zstd, size not told": lambda data: untold(numcodecs.Zstd().encode(data)),
+    "blosc": numcodecs.Blosc().encode,
+    "lz4": numcodecs.LZ4().encode,
+}
+
+
+def untold(frame):
+    """A Zstandard frame that does not say how much it becomes: another header, the same blocks."""
+    width = {0: 1, 1: 2, 2: 4, 3: 8}[frame[4] >> 6]
+    single = frame[4] >> 5 & 1
+    blocks = frame[5 + (not single) + width :]
+    return frame[:4] + bytes([frame[4] & 0b100, 0x80]) + blocks
+
+
+@pytest.mark.parametrize("packer", PACKERS)
+def test_a_chunk_that_becomes_more_than_it_should(tmp_path, packer):
+    codec = {"id": packer.partition(",")[0]}
+    zarr.create_array(tmp_path / "x.zarr", shape=(8,), chunks=(8,), dtype="uint8", zarr_format=2, compressors=None)
+    described = json.loads((tmp_path / "x.zarr" / ".zarray").read_text())
+    (tmp_path / "x.zarr" / ".zarray").write_text(json.dumps(described | {"compressor": codec}))
+    (tmp_path / "x.zarr" / "0").write_bytes(PACKERS[packer](bytes(8)))
+    if packer != "gzip, two streams":
+        assert ClientSession(loading(tmp_path, "x.zarr")).run("x").tolist() == [0] * 8
+    packed = PACKERS[packer](bytes(BOMB))
+    assert len(packed) < BOMB / 100
+    (tmp_path / "x.zarr" / "0").write_bytes(packed)
+    message = refused(tmp_path, "x.zarr")
+    assert f"0 would be unpacked from {len(packed)} bytes to" in message
+    assert "but holds 8 bytes of the array" in message
+
+
+@pytest.mark.parametrize("location", ["start", "end"])
+def test_a_chunk_in_a_shard_that_becomes_more_than_it_should(tmp_path, location):
+    layout = {"shape": (16,), "index_location": location}
+    array = zarr.create_array(
+        tmp_path / "x.zarr", shape=(16,), chunks=(8,), shards=layout, dtype="uint8", compressors=zarr.codecs.ZstdCodec()
+    )
+    array[...] = np.arange(16)
+    assert ClientSession(loading(tmp_path, "x.zarr")).run("x").tolist() == list(range(16))
+    (shard,) = (path for path in (tmp_path / "x.zarr" / "c").rglob("*") if path.is_file())
+    data = shard.read_bytes()
+    index = np.frombuffer(data[:32] if location == "start" else data[-36:-4], "<u8").reshape(2, 2)
+    head = numcodecs.Zstd().encode(bytes(BOMB))[:10]  # which says how much comes out
+    offset = int(index[1][0])
+    shard.write_bytes(data[:offset] + head + data[offset + len(head) :])
+    assert f"a chunk of c/0 would be unpacked from {index[1][1]} bytes to {BOMB}" in refused(tmp_path, "x.zarr")
+
+
+def test_a_chunk_larger_than_memory(tmp_path):
+    zarr.create_array(tmp_path / "x.zarr", shape=(4,), chunks=(2**34,), dtype="float64")
+    assert "a chunk holds float64 [17179869184], which takes 128.0 GiB; 16.0 MiB are allowed" in refused(
+        tmp_path, "x.zarr"
+    )
+
+
+def test_data_that_packs_well_is_read(tmp_path):
+    """Zeros become a thousandth; they are not taken for something else."""
+    for version, codec in ((2, numcodecs.GZip()), (3, zarr.codecs.GzipCodec()), (3, zarr.codecs.ZstdCodec())):
+        zarr.create_array(
+            tmp_path / "x.zarr", shape=(2**23,), chunks=(2**22,), dtype="uint8", zarr_format=version, overwrite=True,
+            compressors=codec, fill_value=1,
+        )[...] = 0  # fmt: skip
+        assert not ClientSession(loading(tmp_path, "x.zarr"), max_memory=2**23).run("x").any()
+    np.savez_compressed(tmp_path / "x.npz", np.zeros(2**23, np.uint8))
+    assert not ClientSession(loading(tmp_path, "x.npz"), max_memory=2**23).run("x").any()
+
+
+def test_archives_that_hold_more_than_they_say(tmp_path):
+    import io
+
+    written = io.BytesIO()
+    np.save(written, np.zeros(4))
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", written.getvalue() + bytes(BOMB))
+    assert f"a.npy has {BOMB + 160} bytes, but its header says float64 [4]" in refused(tmp_path, "x.npz")
+    with zipfile.ZipFile(tmp_path / "y.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", b"\x93NUMPY\x02\x00" + BOMB.to_bytes(4, "little") + b" " * BOMB)
+    assert f"the header has {BOMB} bytes, expected at most 65536" in refused(tmp_path, "y.npz")
+
+
+def test_tiles_that_become_more_than_they_should(tmp_path):
+    file = tmp_path / "x.tif"
+    tifffile.imwrite(file, np.arange(64, dtype=np.uint8).reshape(8, 8), compression="zlib", photometric="minisblack")
+    assert ClientSession(loading(tmp_path, "x.tif")).run("x").sum() == 63 * 32
+    packed, end = zlib.compress(bytes(BOMB)), file.stat().st_size
+    with tifffile.TiffFile(file, mode="r+b") as opened:
+        tags = opened.pages[0].tags
+        tags["StripOffsets"].overwrite((end,))
+        tags["StripByteCounts"].overwrite((len(packed),))
+    file.write_bytes(file.read_bytes()[:end].ljust(end) + packed)
+    message = refused(tmp_path, "x.tif")
+    assert f"a tile of page 0 would be unpacked from {len(packed)} bytes" in message
+    assert "but holds 64 bytes of the array" in message
+
+
+def test_pictures_are_described_without_being_unpacked(tmp_path, monkeypatch):
+    Image.new("P", (6000, 6000)).save(tmp_path / "p.png")
+    assert (tmp_path / "p.png").stat().st_size < 2**16
+    monkeypatch.setattr(Image.Image, "load", None)
+    assert loading(tmp_path, "p.png").infer().outputs["x.output"].shape == (6000, 6000, 3)
+    assert "this takes 103.0 MiB" in refused(tmp_path, "p.png")
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".zarr", ".tif", ".png"])
+def test_feeds_are_bounded_too(tmp_path, suffix):
+    """What is fed is read before the run, so its size is looked at by itself."""
+    Files(tmp_path).write(f"x{suffix}", np.zeros((3000, 3000), np.uint8))
+    with pytest.raises(OutOfMemory, match=r"holds uint8 \[3000, 3000.*\], which takes 8.6 MiB; 1.0 MiB are allowed"):
+        Files(tmp_path, memory=2**20).read(f"x{suffix}")
 
 
 def test_names_are_not_code():

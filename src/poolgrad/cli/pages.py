@@ -159,7 +159,7 @@ class _Runner:
 
     def run(self) -> int:
         page = Page.load(self.path)
-        feeds: dict[Any, Any] = dict(_feed(page, text) for text in self.feeds)
+        feeds: dict[Any, Any] = dict(_feed(page, text, self.session.max_memory) for text in self.feeds)
         with progress() as bar, _stopping(self.cancel):
             task = bar.add_task("running", total=len(page.blocks))
 
@@ -239,7 +239,7 @@ def _wanted(page: Page, fetch: list[str] | None) -> set[str]:
     return every if not fetch else {o for o in every if o in fetch or o.partition(".")[0] in fetch}
 
 
-def _feed(page: Page, text: str) -> tuple[str, Any]:
+def _feed(page: Page, text: str, memory: int) -> tuple[str, Any]:
     name, equals, source = text.partition("=")
     if not equals or not name or not source:
         raise typer.BadParameter(f"{text!r}: expected NAME=FILE or NAME=NUMBERS", param_hint="--feed")
@@ -247,7 +247,7 @@ def _feed(page: Page, text: str) -> tuple[str, Any]:
     if path.exists():
         folder = path.resolve().parent
         key = source[len(str(path)) :]
-        return name, read_only(Files(folder).read(path.resolve().name + key))
+        return name, read_only(Files(folder, memory=memory).read(path.resolve().name + key))
     return name, _numbers(page, name, source)
 
 

@@ -1,11 +1,13 @@
 """Files of a page: only those in its folder, or in folders that the caller allows; described before they are read.
 
-A name is resolved with all its links before it is compared with the folder. Nothing is unpickled. Existing files are
-replaced only if the caller said so.
+A name is resolved with all its links before it is compared with the folder. Nothing is unpickled, and nothing is read
+that would take more memory than there is, or more than it says. Existing files are replaced only if the caller said so.
 """
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -14,9 +16,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from ..declare import dtype_name
-from ..errors import InvalidArgument
-from .values import DTYPES, Array, digest_of
+from ..declare import dtype_name, physical_memory
+from ..errors import InvalidArgument, OutOfMemory
+from .packed import PACKING, expect_honest
+from .values import DTYPES, Array, Spec, digest_of, itemsize, shown_bytes
 
 FORMATS: Final = (".npy", ".npz", ".zarr", ".png", ".tif", ".tiff")
 
@@ -27,14 +30,26 @@ class Described(NamedTuple):
     shape: tuple[int, ...]
     dtype: str
 
+    @property
+    def bytes(self) -> int:
+        """The memory that the array takes."""
+        return math.prod(self.shape) * itemsize(self.dtype)
+
 
 class Files:
-    """The files that a page may see."""
+    """The files that a page may see, and the memory that one of them may take."""
 
-    def __init__(self, folder: Path | None, allow: Sequence[Path] = (), overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        allow: Sequence[Path] = (),
+        overwrite: bool = False,
+        memory: int | None = None,
+    ) -> None:
         self.folder = folder
         self.allowed = tuple(Path(os.path.realpath(p)) for p in ([folder] if folder else []) + list(allow))
         self.overwrite = overwrite
+        self.memory = physical_memory() if memory is None else memory
 
     def source(self, name: str) -> Path:
         """The file of this name, which must be there."""
@@ -63,9 +78,20 @@ class Files:
         return self._guarded(name, lambda path, form: form.describe(path, key))  # type: ignore[no-any-return]
 
     def read(self, name: str, key: str = "") -> Array:
-        """The array."""
+        """The array, if there is memory for it."""
         name, key = _with_key(name, key)
-        return self._guarded(name, lambda path, form: form.read(path, key))  # type: ignore[no-any-return]
+        return self._guarded(name, lambda path, form: self._read(name, form, path, key))  # type: ignore[no-any-return]
+
+    def _read(self, name: str, form: Any, path: Path, key: str) -> Array:
+        self._expect_room(f"{name!r} holds", form.describe(path, key))
+        form.expect_honest(path, key, self)
+        numbers: Array = form.read(path, key)
+        return numbers
+
+    def _expect_room(self, what: str, found: Described) -> None:
+        if found.bytes > self.memory:
+            sizes = f"{shown_bytes(found.bytes)}; {shown_bytes(self.memory)} are allowed"
+            raise OutOfMemory(f"{what} {Spec(*found).text()}, which takes {sizes}", argument="file", given=found.bytes)
 
     def write(self, name: str, array: Any) -> Any:
         """Writes the array, completely or not at all. A file that has other contents stays, unless told otherwise."""
@@ -177,7 +203,15 @@ def _described(shape: Any, dtype: Any) -> Described:
 # Formats: how each is described, read and written
 
 
-class _Npy:
+class _Honest:
+    """Formats whose arrays take no more memory than they say."""
+
+    @staticmethod
+    def expect_honest(path: Path, key: str, files: Files) -> None:
+        """Nothing to look for."""
+
+
+class _Npy(_Honest):
     @staticmethod
     def describe(path: Path, key: str) -> Described:
         with path.open("rb") as file:
@@ -199,8 +233,17 @@ def _flush(file: Any) -> None:
     os.fsync(file.fileno())
 
 
+LONGEST_HEADER: Final = 2**16
+"""How long the header of a .npy file may be; NumPy reads it into memory, whatever length it says."""
+
+
 def _npy_header(file: Any) -> Described:
     version = np.lib.format.read_magic(file)
+    width = 2 if version == (1, 0) else 4
+    length = int.from_bytes(file.read(width), "little")
+    if length > LONGEST_HEADER:
+        raise InvalidArgument(f"the header has {length} bytes, expected at most {LONGEST_HEADER}", argument="file")
+    file.seek(-width, os.SEEK_CUR)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = read(file)
     return _described(shape, dtype.newbyteorder("="))
@@ -217,6 +260,17 @@ class _Npz:
 
         with zipfile.ZipFile(path) as archive, archive.open(f"{_npz_key(archive.namelist(), key)}.npy") as file:
             return _npy_header(file)
+
+    @staticmethod
+    def expect_honest(path: Path, key: str, files: Files) -> None:
+        import zipfile
+
+        found = _Npz.describe(path, key)
+        with zipfile.ZipFile(path) as archive:
+            member = archive.getinfo(f"{_npz_key(archive.namelist(), key)}.npy")
+        if not found.bytes <= member.file_size <= found.bytes + LONGEST_HEADER + 16:
+            problem = f"{member.filename} has {member.file_size} bytes, but its header says {Spec(*found).text()}"
+            raise InvalidArgument(problem, argument="file", given=member.file_size, expected=found.bytes)
 
     @staticmethod
     def read(path: Path, key: str) -> Array:
@@ -247,6 +301,18 @@ class _Zarr:
         return _described(found.shape, found.dtype)
 
     @staticmethod
+    def expect_honest(path: Path, key: str, files: Files) -> None:
+        found = _zarr_array(path, key)
+        chunk = _described(found.chunks, found.dtype)
+        files._expect_room("a chunk holds", chunk)
+        packing = [codec for codec in _codecs(found.metadata) if codec in PACKING]
+        for name, file, offset, size in _zarr_pieces(path, found) if packing else ():
+            if size > files.memory or len(packing) > 1:
+                reason = "is packed twice" if len(packing) > 1 else f"has {size} bytes"
+                raise InvalidArgument(f"{name} {reason}, which is not read here", argument="file", given=packing)
+            expect_honest(name, packing[0], size, _reader(file, offset, size), chunk.bytes, files.memory)
+
+    @staticmethod
     def read(path: Path, key: str) -> Array:
         return np.asarray(_zarr_array(path, key)[...])
 
@@ -268,6 +334,43 @@ def _zarr_array(path: Path, key: str) -> Any:
         if codec not in _CODECS:
             raise InvalidArgument(f"the file is packed with {codec!r}, which is not used here", argument="file")
     return found
+
+
+def _zarr_pieces(path: Path, array: Any) -> Iterator[tuple[str, Path, int, int]]:
+    """Everything that is packed by itself, chunks or what shards are made of: its name, file, offset and size."""
+    unit = array.shards or array.chunks
+    for cell in itertools.product(*(range(-(-n // u)) for n, u in zip(array.shape, unit, strict=True))):
+        key = array.metadata.encode_chunk_key(cell)
+        file = path.joinpath(array.path, key)
+        if file.is_file():
+            size = file.stat().st_size
+            yield from [(key, file, 0, size)] if array.shards is None else _shard_pieces(key, file, size, array)
+
+
+def _shard_pieces(name: str, file: Path, size: int, array: Any) -> Iterator[tuple[str, Path, int, int]]:
+    """What a shard is made of, by its index: offset and size of every chunk, and a checksum."""
+    described = [codec.to_dict() for codec in array.metadata.codecs]
+    options = next(codec["configuration"] for codec in described if codec["name"] == "sharding_indexed")
+    if [codec["name"] for codec in options["index_codecs"]] != ["bytes", "crc32c"]:
+        raise InvalidArgument(f"the index of {name} is packed, which is not read here", argument="file")
+    chunks = math.prod(s // c for s, c in zip(array.shards, array.chunks, strict=True))
+    length = 16 * chunks + 4
+    at = 0 if str(options["index_location"]).endswith("start") else max(size - length, 0)
+    index = np.frombuffer(_reader(file, at, length)(16 * chunks), "<u8").reshape(-1, 2)
+    for offset, inner in index.tolist():
+        if offset != 2**64 - 1:
+            yield f"a chunk of {name}", file, offset, inner
+
+
+def _reader(file: Path, offset: int, size: int) -> Callable[[int], bytes]:
+    """Reads the first bytes of a part of a file."""
+
+    def read(count: int) -> bytes:
+        with file.open("rb") as opened:
+            opened.seek(offset)
+            return opened.read(min(count, size))
+
+    return read
 
 
 _CODECS: Final = frozenset(
@@ -309,18 +412,23 @@ def _codecs(metadata: Any) -> Iterator[str]:
         waiting += [*inner.get("codecs", ()), *inner.get("index_codecs", ())]
 
 
-class _Png:
+class _Png(_Honest):
     @staticmethod
     def describe(path: Path, key: str) -> Described:
-        with _image(path) as picture:
-            shape = (picture.height, picture.width, len(picture.getbands()))
+        from PIL import Image
+
+        with Image.open(path, formats=["PNG"]) as picture:
+            shape = (picture.height, picture.width, len(Image.getmodebandnames(_png_mode(picture))))
             return Described(shape, "uint16" if picture.mode.startswith("I") else "uint8")
 
     @staticmethod
     def read(path: Path, key: str) -> Array:
-        with _image(path) as picture:
-            numbers = np.asarray(picture)
-        numbers = numbers.astype(np.uint16) if numbers.dtype.itemsize > 1 else numbers.astype(np.uint8)
+        from PIL import Image
+
+        with Image.open(path, formats=["PNG"]) as picture:
+            mode = _png_mode(picture)
+            numbers = np.asarray(picture if mode == picture.mode else picture.convert(mode))
+        numbers = numbers.astype(np.uint16 if numbers.dtype.itemsize > 1 else np.uint8, copy=False)
         return numbers.reshape(*numbers.shape[:2], -1)
 
     @staticmethod
@@ -343,13 +451,11 @@ def _bytes(numbers: Array) -> Array:
     return scaled
 
 
-def _image(path: Path) -> Any:
-    from PIL import Image
-
-    picture = Image.open(path, formats=["PNG"])
-    if picture.mode in ("P", "1", "PA"):
-        return picture.convert("RGBA" if "transparency" in picture.info else "RGB" if picture.mode != "1" else "L")
-    return picture
+def _png_mode(picture: Any) -> str:
+    """The channels that are read: palettes and truth values become colours and grey."""
+    if picture.mode in ("P", "PA"):
+        return "RGBA" if "transparency" in picture.info else "RGB"
+    return "L" if picture.mode == "1" else str(picture.mode)
 
 
 class _Tif:
@@ -360,6 +466,23 @@ class _Tif:
         with tifffile.TiffFile(path) as file:
             series = file.series[0]
             return _described(series.shape, series.dtype)
+
+    @staticmethod
+    def expect_honest(path: Path, key: str, files: Files) -> None:
+        import tifffile
+
+        with tifffile.TiffFile(path) as file:
+            for number, page in enumerate(file.series[0].pages):
+                if page is None:
+                    continue
+                chunk = _described(page.chunks, page.dtype)
+                files._expect_room(f"a tile of page {number} holds", chunk)
+                codec = _TIF_CODECS.get(int(page.compression))
+                if codec is None:
+                    continue
+                for at, size in zip(page.dataoffsets, page.databytecounts, strict=False):
+                    read = _reader(path, at, size)
+                    expect_honest(f"a tile of page {number}", codec, size, read, chunk.bytes, files.memory)
 
     @staticmethod
     def read(path: Path, key: str) -> Array:
@@ -373,6 +496,9 @@ class _Tif:
 
         tifffile.imwrite(path, numbers, photometric="minisblack")
 
+
+_TIF_CODECS: Final = {8: "zlib", 32946: "zlib", 34925: "lzma", 50000: "zstd"}
+"""The compressions of TIFF that a few bytes can become anything in."""
 
 _FORMS: Final[dict[str, Any]] = {
     ".npy": _Npy, ".npz": _Npz, ".zarr": _Zarr, ".png": _Png, ".tif": _Tif, ".tiff": _Tif

@@ -32,7 +32,7 @@ from .page import Block, Page
 from .problems import BlockError, Cancelled, EngineError, PageError, Problem
 from .results import BlockResult, Cache, Event, Report
 from .scope import Output, Scope
-from .values import Spec, Values, numpy_dtype
+from .values import Spec, Values, numpy_dtype, shown_bytes
 
 _run_numbers = count()
 
@@ -122,7 +122,7 @@ class ClientSession:
         keep_all: bool,
     ) -> Report:
         fed = {_output_name(self.page, key): value for key, value in (feeds or {}).items()}
-        files = Files(self.page.folder, self.allow, self.overwrite)
+        files = Files(self.page.folder, self.allow, self.overwrite, self.max_memory)
         page = self.page.with_files(files)
         run = _Run(self, page, files, _fed(page, fed, self.engine), on_event, cancel, keep_all)
         wanted = list(page.blocks) if targets is None else [page[t.partition(".")[0]].name for t in targets]
@@ -456,7 +456,7 @@ class _Run:
             if held + self.session.cache.bytes + size > limit:
                 self.session.cache.make_room(held + self.session.cache.bytes_beside(used) + size - limit, used)
             if held + size > limit:
-                problem = f"this takes {_shown(size)}; {_shown(held)} of {_shown(limit)} are in use"
+                problem = f"this takes {shown_bytes(size)}; {shown_bytes(held)} of {shown_bytes(limit)} are in use"
                 raise OutOfMemory(problem)
             self.reserved += size
             self.sizes[block.name] = size
@@ -478,13 +478,6 @@ def _parameters(type: BlockType) -> Mapping[str, Any]:
 def _bytes(array: Any) -> int:
     size: int = array.nbytes
     return size
-
-
-def _shown(size: int) -> str:
-    for unit, bytes_ in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if size >= bytes_:
-            return f"{size / bytes_:.1f} {unit}"
-    return f"{size} bytes"
 
 
 def _in_words(error: Exception) -> Exception:

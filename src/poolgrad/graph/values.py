@@ -73,6 +73,18 @@ def itemsize(dtype: str) -> int:
     return catalog.DTYPES.get(dtype, 1)
 
 
+def shown_bytes(size: int) -> str:
+    """A number of bytes as a person reads it.
+
+    >>> shown_bytes(3 * 2**29), shown_bytes(17)
+    ('1.5 GiB', '17 bytes')
+    """
+    for unit, bytes_ in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= bytes_:
+            return f"{size / bytes_:.1f} {unit}"
+    return f"{size} bytes"
+
+
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """The NumPy dtype of a name; bfloat16 is ml_dtypes'."""
     if name == "bfloat16":
