@@ -69,6 +69,37 @@ def test_a_new_page_gets_a_name_of_its_own(tab):
     assert tab.open(second)["doc"]["page"]["title"] == "My page"
 
 
+def test_a_deleted_page_comes_back_whatever_it_holds(tab, server):
+    """Also one that cannot be read, byte for byte."""
+    name = "sub/odd.page.json"
+    (server.folder / "sub").mkdir(exist_ok=True)
+    (server.folder / name).write_bytes(b"not a page \xff")
+    tab.ask("delete", page=name)
+    assert not (server.folder / name).exists()
+    assert name in [card["page"] for card in tab.ask("gallery")["deleted"]]
+    assert tab.ask("undelete", page=name)["page"] == name
+    assert (server.folder / name).read_bytes() == b"not a page \xff"
+    assert name not in [card["page"] for card in tab.ask("gallery")["deleted"]]
+    for again in (name, "never.page.json", "../out.page.json", None):
+        with pytest.raises(Refusal):
+            tab.ask("undelete", page=again)
+
+
+def test_a_renamed_page_keeps_its_history_and_is_not_deleted(tab, page):
+    tab.open(page)
+    tab.edit(["page", "title", "Changed"])
+    tab.event("saved", lambda m: m["state"] == "saved")
+    entries = tab.ask("history")["entries"]
+    assert entries
+    tab.ask("close")
+    tab.ask("rename", page=page, to="elsewhere.page.json")
+    assert page not in [card["page"] for card in tab.ask("gallery")["deleted"]]
+    tab.open("elsewhere.page.json")
+    assert [entry["entry"] for entry in tab.ask("history")["entries"]] == [entry["entry"] for entry in entries]
+    tab.ask("close")
+    tab.ask("delete", page="elsewhere.page.json")
+
+
 def test_save_as_and_rename_and_delete(tab, other, page):
     tab.open(page)
     assert tab.ask("copy", **{"from": page, "page": "copied.page.json"})["page"] == "copied.page.json"

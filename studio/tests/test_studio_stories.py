@@ -693,6 +693,33 @@ def test_a_double_click_deletes_no_page_and_makes_only_one(screen, write_page):
     assert len(list(screen.server.folder.glob("*.page.json"))) == before + 1
 
 
+def test_a_deleted_page_is_restored_from_the_gallery(screen, write_page):
+    """By the notice that says so, or later from the list; with its blocks and its history."""
+    page = write_page([{"name": "x", "type": "Const", "attributes": {"value": [42]}}], name="gone.page.json")
+    before = (screen.server.folder / page).read_text()
+    screen.open_gallery()
+    for way in ("notice", "list"):
+        screen.at(f"delete-{page}").click()
+        screen.at(f"delete-{page}").click()
+        expect(screen.at(f"page-{page}")).to_have_count(0)
+        assert not (screen.server.folder / page).exists()
+        if way == "notice":
+            screen.at("notice-info").get_by_role("button", name="Undo").click()
+        else:
+            screen.page.reload()
+            screen.at("deleted-pages").locator("summary").click()
+            assert screen.axe() == []
+            screen.at(f"undelete-{page}").click()
+        expect(screen.at(f"page-{page}")).to_be_visible()
+        expect(screen.at(f"undelete-{page}")).to_have_count(0)
+        assert (screen.server.folder / page).read_text() == before
+    screen.at(f"page-{page}").click()
+    screen.ready()
+    expect(screen.block("x")).to_be_visible()
+    screen.press("h")
+    expect(screen.at("history-sheet")).to_contain_text("Deleted")
+
+
 def test_the_window_view_follows_a_shape_that_changes(screen, write_page):
     """The cell that was looked at may be gone: the view begins anew instead of asking for it."""
     value = [[[[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 1], [2, 3]], [[4, 5], [6, 7]]]]

@@ -181,6 +181,10 @@ class Connection:
         await self.studio.remove(ask.get("page"))
         return {"type": "done"}
 
+    async def undelete(self, ask: Message, payload: memoryview) -> Message:
+        """A deleted page again."""
+        return {"type": "created", "page": self.studio.restore(ask.get("page"))}
+
     async def upload(self, ask: Message, payload: memoryview) -> Message:
         """A page or data from the person's machine."""
         return await asyncio.to_thread(self.studio.upload, ask, payload)
@@ -289,9 +293,9 @@ HANDLERS: Final[dict[str, Any]] = {
     request.__name__: request
     for request in (
         Connection.hello, Connection.gallery, Connection.new, Connection.copy, Connection.rename, Connection.delete,
-        Connection.upload, Connection.open, Connection.close, Connection.edit, Connection.presence, Connection.check,
-        Connection.run, Connection.stop, Connection.live, Connection.clear, Connection.gradients, Connection.export,
-        Connection.page_text, Connection.history, Connection.history_page,
+        Connection.undelete, Connection.upload, Connection.open, Connection.close, Connection.edit,
+        Connection.presence, Connection.check, Connection.run, Connection.stop, Connection.live, Connection.clear,
+        Connection.gradients, Connection.export, Connection.page_text, Connection.history, Connection.history_page,
         Connection.restore, Connection.resolve_disk,
     )
 }  # fmt: skip

@@ -217,9 +217,8 @@ class Store:
         """The entries, newest first."""
         found = []
         for file in sorted(self._history.glob(f"*{PAGE}"), reverse=True):
-            at, _, label = file.name.removesuffix(PAGE).partition("~")
-            size = file.stat().st_size
-            found.append({"entry": file.name, "at": int(at) / 1000, "label": unquote(label), "bytes": size})
+            label = unquote(file.name.removesuffix(PAGE).partition("~")[2])
+            found.append({"entry": file.name, "at": entered(file), "label": label, "bytes": file.stat().st_size})
         return found
 
     def entry(self, name: object) -> Document:
@@ -234,20 +233,49 @@ class Store:
         if self._known and time.time() - self._snapshot_at > HISTORY_SECONDS:
             self._write_snapshot(self._known.decode(), "Autosave" if self._snapshot_at else "Before editing")
 
+    def bury(self) -> None:
+        """Removes the page: its file, whatever it holds, becomes the last entry of its history."""
+        if not self.path.exists():
+            raise Refused("not_found", f"there is no page {self.page}")
+        self.path.replace(self._new_entry("Deleted"))
+
+    def move_history(self, to: Store) -> None:
+        """The history goes where the page went."""
+        if self._history.is_dir() and not to._history.exists():
+            to._history.parent.mkdir(parents=True, exist_ok=True)
+            self._history.rename(to._history)
+
     def _write_snapshot(self, text: str, label: str) -> None:
-        self._private(self._history)
-        now = time.time()
-        name = f"{int(now * 1000):013d}~{quote(label[:60], safe=' ')}{PAGE}"
-        (self._history / name).write_text(text)
-        self._snapshot_at = now
+        self._new_entry(label).write_text(text)
         for file in sorted(self._history.glob(f"*{PAGE}"))[:-MOST_SNAPSHOTS]:
             file.unlink(missing_ok=True)
+
+    def _new_entry(self, label: str) -> Path:
+        self._private(self._history)
+        self._snapshot_at = time.time()
+        return self._history / f"{int(self._snapshot_at * 1000):013d}~{quote(label[:60], safe=' ')}{PAGE}"
 
     def _private(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         ignore = self.folder.private / ".gitignore"
         if not ignore.exists():
             ignore.write_text("*\n")
+
+
+def buried(folder: Folder) -> Iterator[tuple[str, Path]]:
+    """Pages that are no more, with the last entry of their history."""
+    history = folder.private / "history"
+    for kept in history.rglob(f"*{PAGE}"):
+        if kept.is_dir():
+            page = kept.relative_to(history).as_posix()
+            entries = sorted(file for file in kept.glob(f"*{PAGE}") if file.is_file())
+            if entries and not folder.path(page).exists():
+                yield page, entries[-1]
+
+
+def entered(entry: Path) -> float:
+    """When an entry came into the history."""
+    return int(entry.name.partition("~")[0]) / 1000
 
 
 def read_text(path: Path, name: str) -> bytes:

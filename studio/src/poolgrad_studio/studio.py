@@ -27,13 +27,14 @@ from .folder import LARGEST_PAGE, PAGE, Folder
 from .frames import Message
 from .problems import Refused
 from .room import MOST_BLOCKS, Room
-from .storage import Store, parse, read_text
+from .storage import Store, buried, entered, parse, read_text
 from .tensors import MOST_ROWS
 from .workers import Workers
 
 LARGEST_UPLOAD: Final = 256 * 2**20
 MOST_ROOMS: Final = 16
 MOST_RECENT: Final = 12
+MOST_DELETED: Final = 20
 IDLE_SECONDS: Final = 900
 TICKET_SECONDS: Final = 120
 EXAMPLE: Final = "example:"
@@ -193,16 +194,22 @@ class Studio:
             raise Refused("not_found", f"there is no page {page}")
         target.parent.mkdir(parents=True, exist_ok=True)
         source.rename(target)
+        Store(self.folder, self.folder.name_of(source)).move_history(Store(self.folder, self.folder.name_of(target)))
 
     def delete(self, page: object) -> None:
-        """Removes a page; its last state stays in its history."""
-        path = self.folder.path(page)
-        store = Store(self.folder, self.folder.name_of(path))
-        with contextlib.suppress(Refused):
-            store.snapshot(store.on_disk(), "Deleted")
-        if not path.exists():
-            raise Refused("not_found", f"there is no page {page}")
-        path.unlink()
+        """Removes a page; its last state stays in its history, from where it can be restored."""
+        Store(self.folder, self.folder.name_of(self.folder.path(page))).bury()
+
+    def restore(self, page: object) -> str:
+        """Brings a deleted page back."""
+        name = self.folder.name_of(self.folder.path(page))
+        for buried_page, entry in buried(self.folder):
+            if buried_page == name:
+                path = self.folder.path(name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(entry, path)
+                return name
+        raise Refused("exists" if self.folder.path(name).exists() else "not_found", f"{name} is not a deleted page")
 
     async def _vacate(self, page: object) -> None:
         name = self.folder.name_of(self.folder.path(page))
@@ -251,13 +258,18 @@ class Studio:
     # -- the gallery --------------------------------------------------------------------------------------------------
 
     def gallery(self) -> Message:
-        """Examples, recent pages and all pages, as cards."""
+        """Examples, recent pages, all pages and those that were deleted, as cards."""
         examples = [self._card(path, f"{EXAMPLE}{path.name}") for path in self._example_files()]
         pages = [self._card(path, self.folder.name_of(path)) for path in self.folder.pages()]
         pages.sort(key=lambda card: -card["modified"])
         by_name = {card["page"]: card for card in pages}
         recent = [by_name[name] for name in self._recent() if name in by_name]
-        return {"examples": examples, "pages": pages, "recent": recent}
+        return {"examples": examples, "pages": pages, "recent": recent, "deleted": self._deleted()}
+
+    def _deleted(self) -> list[Message]:
+        """Cards of the pages that were deleted last."""
+        found = sorted(buried(self.folder), key=lambda kept: kept[1].name, reverse=True)[:MOST_DELETED]
+        return [self._card(entry, page) | {"modified": entered(entry)} for page, entry in found]
 
     def _example_files(self) -> list[Path]:
         return sorted(self.examples.glob(f"*{PAGE}")) if self.examples.is_dir() else []

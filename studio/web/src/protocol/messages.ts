@@ -41,7 +41,7 @@ export type Card = {
   problem?: string;
 };
 
-export type Gallery = { examples: Card[]; pages: Card[]; recent: Card[] };
+export type Gallery = { examples: Card[]; pages: Card[]; recent: Card[]; deleted: Card[] };
 
 export type Problem = {
   severity: "error" | "warning";

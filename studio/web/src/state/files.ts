@@ -83,7 +83,15 @@ export class Files {
   }
 
   async remove(page: string): Promise<void> {
-    if (await this.studio.ask("delete", { page })) await this.gallery();
+    if (!(await this.studio.ask("delete", { page }))) return;
+    this.studio.notify("info", `${page} is deleted`, { label: "Undo", run: () => void this.undelete(page) });
+    await this.gallery();
+  }
+
+  async undelete(page: string): Promise<void> {
+    if (!(await this.studio.ask("undelete", { page }))) return;
+    this.studio.notify("info", `${page} is back`);
+    await this.gallery();
   }
 
   async rename(page: string, to: string): Promise<void> {

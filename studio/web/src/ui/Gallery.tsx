@@ -94,6 +94,18 @@ export function Gallery() {
         </div>
         {gallery?.examples.length === 0 && <p>There are no examples here.</p>}
       </section>
+      {gallery && gallery.deleted.length > 0 && (
+        <details className="deleted" data-testid="deleted-pages">
+          <summary>
+            <h2>Recently deleted</h2> <span className="badge">{gallery.deleted.length}</span>
+          </summary>
+          <ul className="recent">
+            {gallery.deleted.map((card) => (
+              <DeletedRow key={card.page} card={card} />
+            ))}
+          </ul>
+        </details>
+      )}
     </main>
   );
 }
@@ -150,6 +162,33 @@ function PageRow({ card }: { card: Card }) {
           <Icon name="trash" size={14} />
         </button>
       )}
+    </li>
+  );
+}
+
+/** A page whose last state is in its history. */
+function DeletedRow({ card }: { card: Card }) {
+  const studio = useActions();
+  const blocks = `${card.blocks} block${card.blocks === 1 ? "" : "s"}`;
+  return (
+    <li>
+      <Icon name={card.problem ? "warning" : "page"} />
+      <span className="grow">
+        <b>{card.title || card.page}</b>{" "}
+        <span className="path">
+          {card.page} · {card.problem ?? blocks}
+        </span>
+      </span>
+      <time dateTime={new Date(card.modified * 1000).toISOString()}>{ago(card.modified)}</time>
+      <button
+        type="button"
+        className="button small outlined"
+        aria-label={`Restore ${card.page}`}
+        data-testid={`undelete-${card.page}`}
+        onClick={() => void studio.files.undelete(card.page)}
+      >
+        Restore
+      </button>
     </li>
   );
 }
