@@ -187,6 +187,24 @@ def test_fractional_pooling_second_order(rng):
 
 
 @pytest.mark.parametrize("ties", ["first", "all", "split"])
+@pytest.mark.parametrize("reduce", [ops.Max, ops.Min])
+def test_an_infinite_gradient_goes_to_the_winner_alone(reduce, ties):
+    """The losers get nothing, which times infinity would not be a number."""
+    sign = 1 if reduce is ops.Max else -1
+    root = Scope.new_root()
+    x = ops.Const(root, np.array([[-1, 0, -2], [3, 1, 2]], np.float64) * sign, dtype="float64")
+    top = reduce(root, x, "1", ties=ties)
+    (gx,) = add_symbolic_gradients(root, [ops.Sqrt(root, ops.Abs(root, top))], [x], nested=True)
+    arriving = ops.Const(root, np.array([np.inf, 2.0]), dtype="float64")
+    (direct,) = add_symbolic_gradients(root, [top], [x], [arriving])
+    (again,) = add_symbolic_gradients(root, [direct], [arriving], [ops.OnesLike(root, x)])
+    found, second = ClientSession(root).run([direct, again])
+    assert found.tolist() == [[0, np.inf, 0], [2, 0, 0]]
+    assert second.tolist() == [1, 1]
+    assert ClientSession(root).run(gx)[0, [0, 2]].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("ties", ["first", "all", "split"])
 def test_ties_of_a_reduction_follow_the_policy(ties):
     root = Scope.new_root()
     x = ops.Const(root, [2.0, 5.0, 5.0, 1.0])

@@ -241,7 +241,9 @@ def _to_winner(negate: bool) -> Any:
         rules = {key: given[key] for key in ("ties", "nan") if given.get(key)}
         searched = site.add("Negate", x=x) if negate else x
         won = site.add("Winners", input=searched, axis=given["axis"], **rules)
-        return {"input": site.add("Multiply", x=back, y=won)}
+        share = site.add("Multiply", x=back, y=won)
+        # Nothing is not a share of infinity, which would be NaN: it passes where somebody won.
+        return {"input": site.add("ReluGrad", gradients=share, features=won)}
 
     return derive
 
