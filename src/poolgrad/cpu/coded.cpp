@@ -21,92 +21,220 @@ POOLGRAD_INLINE bool decode(const Geometry& g, const Span* spans, uint64_t code,
 }
 
 // Where every code points, relative to the origin of its window. Local positions outside `inside` (one range per axis) point
-// to `astray`, and so do the entries behind them, which are for codes that name nothing.
-void fill_table(const Geometry& g, const int64_t* step, const Span* inside, int64_t astray, int64_t* table) {
+// to `astray`.
+template <class Entry> void fill_table(const Geometry& g, const int64_t* step, const Span* inside, Entry astray, Entry* table) {
     table[0] = 0;
     int64_t n = 1;
     for (int a = 0; a < g.rank; ++a) {
         const Axis& axis = g.axes[a];
         for (int64_t t = n - 1; t >= 0; --t) {   // from the back, so that the table can grow in place
-            const int64_t offset = table[t];
+            const Entry offset = table[t];
             for (int64_t j = axis.extent - 1; j >= 0; --j) {
                 const bool stays = offset != astray && j >= inside[a].first && j < inside[a].first + inside[a].length;
-                table[t * axis.extent + j] = stays ? offset + j * axis.dilation * step[a] : astray;
+                table[t * axis.extent + j] = stays ? static_cast<Entry>(offset + j * axis.dilation * step[a]) : astray;
             }
         }
         n *= axis.extent;
     }
-    for (; n < larger(257, g.elements + 1); ++n) table[n] = astray;
 }
 
 // ---- take -----------------------------------------------------------------------------------------------------------
 
+// A row of windows is one flat list of (output, channel) pairs. Tables say where each pair has local position 0 and where
+// each code points from there, so the cost of a window does not depend on its size.
 template <class T, class Code> struct CodedTake {
+    static constexpr int lanes = 16;
+    static constexpr int32_t astray = INT32_MIN;
     const Scan& job;
     const Geometry& g;
     const Axis& axis;
-    const int64_t* table;   // null: codes are decoded
-    Span spans[max_axes];
+    const int64_t w0, w1;
+    const int64_t ahead;                   // see read_ahead
+    Tap* fresh;                            // the input rows that no row of windows before has read
+    int64_t fresh_count;
+    int64_t whole_begin, whole_end;        // flat: pairs whose windows are not cut short along the row
+    int32_t *begins, *firsts, *lengths;    // per pair; null: codes are decoded
+    int32_t *offsets, *columns;            // per code: where it points in this row of windows, and its position along the row
+    LineWriter<T> lines;
+    Span spans[max_axes], known[max_axes];
+    bool cut;                              // some codes of this row of windows name nothing
 
-    CodedTake(const Scan& job, Scratch& scratch) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]), table(nullptr) {
-        if (g.elements > table_entries) return;
-        int64_t* entries = static_cast<int64_t*>(reserve(scratch, 0, sizeof(int64_t) * (table_entries + 1)));
-        for (int a = 0; a < g.rank; ++a) spans[a] = {0, g.axes[a].extent};
-        fill_table(g, job.v.step, spans, INT64_MIN, entries);
-        table = entries;
+    CodedTake(const Scan& job, const Box& box, Scratch& scratch)
+        : job(job),
+          g(*job.geometry),
+          axis(g.axes[g.rank - 1]),
+          w0(box.low[g.rank - 1]),
+          w1(box.high[g.rank - 1]),
+          ahead(read_ahead<T>(g, job.v)),
+          fresh_count(0),
+          begins(nullptr),
+          lines(job.streaming ? box.n_end - box.n : 0, (w1 - w0) * g.inner, scratch, 2) {
+        fresh = static_cast<Tap*>(reserve(scratch, 1, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
+        if (g.elements > table_entries || sizeof(Code) > 4 || !near()) return;
+        const int64_t pairs = (w1 - w0) * g.inner + lanes, codes = g.elements + lanes;
+        begins = static_cast<int32_t*>(reserve(scratch, 0, sizeof(int32_t) * static_cast<size_t>(3 * pairs + 2 * codes + 64)));
+        firsts = begins + pairs, lengths = firsts + pairs, offsets = lengths + pairs, columns = offsets + codes;
+        for (int64_t o = w0, f = 0; o < w1; ++o)
+            for (int64_t c = 0; c < g.inner; ++c, ++f) {
+                const Span s = span(axis, o);
+                begins[f] = static_cast<int32_t>(origin(axis, o) * g.inner + c);
+                firsts[f] = static_cast<int32_t>(s.first), lengths[f] = static_cast<int32_t>(s.length);
+            }
+        for (int64_t code = 0; code < codes; ++code) columns[code] = static_cast<int32_t>(code % axis.extent);
+        const bool even = axis.uniform && axis.window == axis.extent;
+        whole_begin = even ? (smaller(w1, larger(w0, axis.whole_begin)) - w0) * g.inner : pairs;
+        whole_end = even ? (smaller(w1, axis.whole_end) - w0) * g.inner : 0;
+        known[0].length = -1;
     }
 
-    // The outputs [low, high) of a row, whose windows are whole: any code below the number of elements will do.
-    void whole(T* y, const Code* codes, const T* v, int64_t low, int64_t high) const {
-        const int64_t inner = g.inner, stride = axis.stride * inner;
-        const uint64_t elements = static_cast<uint64_t>(g.elements);
-        const int64_t* const offset = table;
-        const T* from = v + (low * axis.stride - axis.before) * inner;
-        const auto take = [&](const T* window, uint64_t code) __attribute__((always_inline)) { return code < elements ? window[offset[code]] : T{}; };
-        if (inner == 1) {
-#pragma GCC unroll 4
-            for (int64_t o = low; o < high; ++o, from += stride) y[o] = take(from, codes[o]);
-            return;
+    // Whether all that a row of windows reads is so near its begin that 32 bits tell where.
+    bool near() const {
+        int64_t reach = (axis.size + axis.extent * axis.dilation) * g.inner;
+        for (int a = 0; a < g.rank; ++a) {
+            const int64_t step = job.v.step[a] < 0 ? -job.v.step[a] : job.v.step[a];
+            if (step > INT32_MAX || g.axes[a].extent * g.axes[a].dilation > INT32_MAX) return false;
+            reach += g.axes[a].extent * g.axes[a].dilation * step;
+            if (reach > INT32_MAX) return false;
         }
-        for (int64_t o = low; o < high; ++o, from += stride)
-#pragma GCC unroll 4
-            for (int64_t c = 0; c < inner; ++c) y[o * inner + c] = take(from + c, codes[o * inner + c]);
+        return true;
     }
 
-    void any(T* y, const Code* codes, const T* v, int64_t low, int64_t high) {
+    // The offsets of this row of windows: made anew where other local positions are real than in the row before.
+    void know_row() {
+        const int last = g.rank - 1;
+        bool same = known[0].length >= 0;
+        for (int a = 0; a < last; ++a) same = same && spans[a].first == known[a].first && spans[a].length == known[a].length;
+        if (same) return;
+        cut = false;
+        spans[last] = {0, axis.extent};
+        for (int a = 0; a <= last; ++a) {
+            known[a] = spans[a];
+            cut = cut || spans[a].length < g.axes[a].extent;
+        }
+        fill_table(g, job.v.step, spans, astray, offsets);
+    }
+
+#if defined(__AVX512BW__)
+    // 16 codes, of which `mask` are real.
+    static POOLGRAD_INLINE __m512i load_some(const Code* p, __mmask16 mask) {
+        if constexpr (sizeof(Code) == 1) return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
+        else if constexpr (sizeof(Code) == 2) return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
+        else return _mm512_maskz_loadu_epi32(mask, p);
+    }
+
+    // What a table says for 16 codes: from registers while it fits four of them.
+    template <int registers> static POOLGRAD_INLINE __m512i look_up(const int32_t* table, __m512i codes, __mmask16 mask) {
+        if constexpr (registers == 0) return _mm512_mask_i32gather_epi32(codes, mask, codes, table, 4);
+        __m512i found = _mm512_permutexvar_epi32(codes, _mm512_loadu_si512(table));
+        if constexpr (registers > 1) found = _mm512_permutex2var_epi32(_mm512_loadu_si512(table), codes, _mm512_loadu_si512(table + 16));
+        if constexpr (registers > 2) {
+            const __m512i others = _mm512_permutex2var_epi32(_mm512_loadu_si512(table + 32), codes, _mm512_loadu_si512(table + 48));
+            found = _mm512_mask_mov_epi32(found, _mm512_cmpge_epu32_mask(codes, _mm512_set1_epi32(32)), others);
+        }
+        return found;
+    }
+
+    // Pairs [f, f + 16), of which `mask` are wanted. Elsewhere nothing is read.
+    template <int registers, bool checked> POOLGRAD_INLINE void block(T* y, const Code* codes, const T* v, int64_t f, __mmask16 mask) const {
+        const __m512i code = load_some(codes + f, mask);
+        __mmask16 real = _mm512_mask_cmplt_epu32_mask(mask, code, _mm512_set1_epi32(static_cast<int>(g.elements)));
+        const __m512i offset = look_up<registers>(offsets, code, real);
+        if constexpr (checked) {
+            const __m512i column = look_up<registers>(columns, code, real);
+            real = _mm512_mask_cmpneq_epi32_mask(real, offset, _mm512_set1_epi32(astray));
+            real = _mm512_mask_cmplt_epu32_mask(real, _mm512_sub_epi32(column, _mm512_loadu_si512(firsts + f)), _mm512_loadu_si512(lengths + f));
+        }
+        const __m512i at = _mm512_add_epi32(offset, _mm512_loadu_si512(begins + f)), zero = _mm512_setzero_si512();
+        if constexpr (sizeof(T) == 4) {
+            _mm512_mask_storeu_epi32(y + f, mask, _mm512_mask_i32gather_epi32(zero, real, at, v, 4));
+        } else if constexpr (sizeof(T) == 8) {
+            const auto half = [&](int64_t from, __m256i half_at, int shift) __attribute__((always_inline)) {
+                const __mmask8 half_real = static_cast<__mmask8>(real >> shift), half_mask = static_cast<__mmask8>(mask >> shift);
+                _mm512_mask_storeu_epi64(y + from, half_mask, _mm512_mask_i32gather_epi64(zero, half_real, half_at, v, 8));
+            };
+            half(f, _mm512_castsi512_si256(at), 0);
+            half(f + 8, _mm512_extracti64x4_epi64(at, 1), 8);
+        } else {
+            alignas(64) int32_t index[lanes];
+            _mm512_store_si512(index, at);
+            for (int i = 0; i < lanes; ++i)
+                if (mask >> i & 1) y[f + i] = real >> i & 1 ? v[index[i]] : T{};
+        }
+    }
+
+    template <int registers> void flat_row(T* y, const Code* codes, const T* v) const {
+        const int64_t end = (w1 - w0) * g.inner;
+        for (int64_t f = 0; f < end; f += lanes) {
+            const __mmask16 mask = static_cast<__mmask16>(end - f >= lanes ? 0xffff : (1 << (end - f)) - 1);
+            for (int64_t t = 0; t < fresh_count; ++t) ask_for(v + fresh[t].offset + begins[f] + ahead, lanes * axis.stride);
+            if (!cut && f >= whole_begin && smaller(f + lanes, end) <= whole_end) block<registers, false>(y, codes, v, f, mask);
+            else block<registers, true>(y, codes, v, f, mask);
+        }
+    }
+
+    void by_table(T* y, const Code* codes, const T* v) const {
+        if (g.elements <= 16) flat_row<1>(y, codes, v);
+        else if (g.elements <= 32) flat_row<2>(y, codes, v);
+        else if (g.elements <= 64) flat_row<4>(y, codes, v);
+        else flat_row<0>(y, codes, v);
+    }
+#else
+    void by_table(T* y, const Code* codes, const T* v) const {
+        const int64_t end = (w1 - w0) * g.inner;
+        const uint64_t elements = static_cast<uint64_t>(g.elements);
+#pragma GCC unroll 4
+        for (int64_t f = 0; f < end; ++f) {
+            const uint64_t code = codes[f];
+            const uint64_t entry = code < elements ? code : 0;
+            const bool real =
+                code < elements && offsets[entry] != astray && static_cast<uint32_t>(columns[entry] - firsts[f]) < static_cast<uint32_t>(lengths[f]);
+            y[f] = real ? v[begins[f] + offsets[entry]] : T{};
+        }
+    }
+#endif
+
+    void by_decoding(T* y, const Code* codes, const T* v) {
         int64_t local_at[max_axes];
-        for (int64_t o = low; o < high; ++o) {
+        for (int64_t o = w0; o < w1; ++o) {
             spans[g.rank - 1] = span(axis, o);
             const T* from = v + origin(axis, o) * g.inner;
-            for (int64_t c = 0; c < g.inner; ++c) {
+            for (int64_t c = 0; c < g.inner; ++c, ++y, ++codes) {
                 T value{};
-                if (decode(g, spans, codes[o * g.inner + c], local_at)) {
+                if (decode(g, spans, *codes, local_at)) {
                     int64_t offset = c;
                     for (int a = 0; a < g.rank; ++a) offset += local_at[a] * g.axes[a].dilation * job.v.step[a];
                     value = from[offset];
                 }
-                y[o * g.inner + c] = value;
+                *y = value;
             }
         }
     }
 
-    void row(int64_t n, const RowWalk& walk, int64_t w0, int64_t w1) {
-        int64_t base = outer_offset(job.v, n);
-        bool simple = table && axis.uniform;
+    // The same row of windows of all images.
+    void row(const RowWalk& walk, int64_t n, int64_t n_end) {
+        int64_t base = 0;
         for (int a = 0; a < g.rank - 1; ++a) {
-            const Axis& other = g.axes[a];
-            spans[a] = span(other, walk.at[a]);
-            base += origin(other, walk.at[a]) * job.v.step[a];
-            simple = simple && spans[a].length == other.extent;
+            spans[a] = span(g.axes[a], walk.at[a]);
+            base += origin(g.axes[a], walk.at[a]) * job.v.step[a];
         }
-        T* y = static_cast<T*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
-        const Code* codes = static_cast<const Code*>(job.wanted.data) + row_offset(job.wanted, n, walk, g.rank);
-        const T* v = static_cast<const T*>(job.v.data) + base;
-        const int64_t begin = simple && axis.window == axis.extent ? smaller(w1, larger(w0, axis.whole_begin)) : w1;
-        const int64_t end = larger(begin, smaller(w1, axis.whole_end));
-        any(y, codes, v, w0, begin);
-        whole(y, codes, v, begin, end);
-        any(y, codes, v, end, w1);
+        if (begins) know_row();
+        if (ahead) {
+            const int64_t rows = window_taps(g, walk.at, job.v.step, fresh);
+            fresh_count = 0;
+            for (int64_t t = 0; t < rows; ++t)
+                if (fresh[t].fresh) fresh[fresh_count++] = fresh[t];
+            for (int64_t t = 0; t < fresh_count; ++t) fresh[t].offset -= base;
+        }
+        const int64_t first = n;
+        for (; n < n_end; ++n) {
+            T* const to = static_cast<T*>(job.y.data) + row_offset(job.y, n, walk, g.rank) + w0 * g.inner;
+            T* const y = job.streaming ? lines.open(n - first, to) : to;
+            const Code* codes = static_cast<const Code*>(job.wanted.data) + row_offset(job.wanted, n, walk, g.rank) + w0 * g.inner;
+            const T* v = static_cast<const T*>(job.v.data) + outer_offset(job.v, n) + base;
+            if (begins) by_table(y, codes, v);
+            else by_decoding(y, codes, v);
+            if (job.streaming) lines.close((w1 - w0) * g.inner);
+        }
     }
 };
 
@@ -114,10 +242,9 @@ template <class T, class Code> void take_run(const Scan& job, const Box& box, Sc
     RowWalk walk;
     const int rank = job.geometry->rank;
     if (!first_row(box, rank, walk)) return;
-    CodedTake<T, Code> take(job, scratch);
-    do {
-        for (int64_t n = box.n; n < box.n_end; ++n) take.row(n, walk, box.low[rank - 1], box.high[rank - 1]);
-    } while (next_row(box, rank, walk));
+    CodedTake<T, Code> take(job, box, scratch);
+    do take.row(walk, box.n, box.n_end);
+    while (next_row(box, rank, walk));
 }
 
 // ---- put ------------------------------------------------------------------------------------------------------------
@@ -173,6 +300,8 @@ template <class E, class Code, bool assign> struct CodedPut {
         at_border = inside + table_entries + 1;
         for (int a = 0; a < g.rank; ++a) kept[a] = {0, g.axes[a].extent};
         fill_table(g, step, kept, astray, inside);
+        // Codes that name nothing have entries too.
+        for (int64_t n = g.elements; n < larger(257, g.elements + 1); ++n) inside[n] = at_border[n] = astray;
         kept[0].length = -1;   // no table of a border yet
     }
 

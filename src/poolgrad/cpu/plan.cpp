@@ -18,7 +18,9 @@ namespace {
 constexpr int64_t small_work = int64_t{1} << 19;      // bytes below which threads cost more than they bring
 constexpr int64_t tile_bytes = int64_t{1} << 18;      // of work in one task, at least
 constexpr int64_t cache_bytes = int64_t{1} << 19;     // what neighbouring windows should find still in the cache
-constexpr int64_t most_streams = 6;                   // large images read side by side: as many as a processor follows ahead
+constexpr int64_t most_streams = 4;                   // large images read side by side: as many as a processor follows ahead
+constexpr int64_t large_work = int64_t{1} << 21;      // bytes that do not stay in the cache between calls
+constexpr int64_t small_image = int64_t{1} << 14;     // bytes that count as one stream however many images they hold
 constexpr int64_t streaming_bytes = int64_t{1} << 23; // results larger than this are written past the caches
 constexpr int64_t table_limit = int64_t{1} << 20;     // axes up to this length keep a table of covering windows
 constexpr double large_overlap = 100.0;               // visits per element from which doubling pays
@@ -199,7 +201,7 @@ template <class F> void Plan::each_box(bool outputs, int64_t bytes, int64_t scra
         // What windows that are neighbours on the first axis have in common should stay in the cache for all of them.
         const int64_t image = work / g_.outer;
         const int64_t shared = g_.rank == 1 ? image : image / std::max<int64_t>(1, t.size[0]) * std::min<int64_t>(2 * g_.axes[0].extent, 16);
-        const int64_t most = std::max<int64_t>(most_streams, tile_bytes / std::max<int64_t>(1, image));
+        const int64_t most = std::max<int64_t>(most_streams, (work < large_work ? tile_bytes : small_image) / std::max<int64_t>(1, image));
         images = std::clamp<int64_t>(cache_bytes / std::max<int64_t>(1, shared), 1, std::min(g_.outer, most));
         if (scratch_bytes) images = std::min(images, std::max<int64_t>(1, tile_bytes / std::max<int64_t>(1, outputs_ / g_.outer * scratch_bytes)));
         if (work >= small_work) images = std::max<int64_t>(1, std::min(images, g_.outer / (4 * get_num_threads())));
@@ -293,8 +295,8 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     job.wanted = dense(code, true, code_width);
     job.code_width = code_width;
     job.y = dense(y, true, bytes);
-    const bool coded = g_.elements > many_elements;
-    job.streaming = !coded && streaming(y, outputs_, bytes);
+    const bool coded = g_.elements > many_elements || g_.inner * bytes < 64;
+    job.streaming = streaming(y, outputs_, bytes);
     const Kernels& k = kernels();
     each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); }, true);
 }

@@ -40,6 +40,68 @@ template <class T> POOLGRAD_INLINE void ask_for(const T* p, int64_t count) {
     for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(p + i, 0, 2);
 }
 
+// Writes rows that follow one another in memory, past the caches and in whole cache lines, although rows end anywhere. Several
+// images may take turns: each keeps the begin of its next line until the row that completes it.
+template <class T> class LineWriter {
+    static constexpr int64_t line = 64;
+    struct Run {
+        char* to;       // where the kept bytes belong
+        int64_t kept;
+        alignas(line) char bytes[line];
+    };
+    Run *runs, *run;
+    int64_t count;
+    char* row;
+
+    void finish(Run& r) {
+        __builtin_memcpy(r.to, r.bytes, static_cast<size_t>(r.kept));
+        r.kept = 0;
+    }
+
+public:
+    // Room for rows of up to `longest` elements and a vector is taken from two slots of the scratch memory.
+    LineWriter(int64_t images, int64_t longest, Scratch& scratch, int slot) : count(images) {
+        runs = static_cast<Run*>(reserve(scratch, slot, sizeof(Run) * static_cast<size_t>(images)));
+        row = static_cast<char*>(reserve(scratch, slot + 1, static_cast<size_t>(longest) * sizeof(T) + 3 * line));
+        for (int64_t i = 0; i < images; ++i) runs[i].to = nullptr, runs[i].kept = 0;
+    }
+
+    // Where to put the row of an image that belongs at `to`.
+    T* open(int64_t image, T* to) {
+        run = runs + image;
+        if (run->to + run->kept != reinterpret_cast<char*>(to)) {
+            finish(*run);
+            run->to = reinterpret_cast<char*>(to);
+        }
+        char* begin = row + reinterpret_cast<uintptr_t>(run->to) % line;
+        __builtin_memcpy(begin, run->bytes, line);
+        return reinterpret_cast<T*>(begin + run->kept);
+    }
+
+    // The row is complete.
+    void close(int64_t elements) {
+        const int64_t before = static_cast<int64_t>(reinterpret_cast<uintptr_t>(run->to) % line);
+        int64_t bytes = run->kept + elements * static_cast<int64_t>(sizeof(T));
+        const char* from = row + before;
+        char* to = run->to;
+        if (before) {   // the first row of a run may begin within a line
+            const int64_t head = smaller(bytes, line - before);
+            __builtin_memcpy(to, from, static_cast<size_t>(head));
+            to += head, from += head, bytes -= head;
+        }
+        for (; bytes >= line; to += line, from += line, bytes -= line)
+            for (int64_t i = 0; i < line; i += vector_bytes) stream(to + i, load<Vec<uint8_t, vector_bytes>>(from + i));
+        __builtin_memcpy(run->bytes, from, line);
+        run->to = to, run->kept = bytes;
+    }
+
+    ~LineWriter() {
+        for (int64_t i = 0; i < count; ++i) finish(runs[i]);
+        stream_fence();
+    }
+    LineWriter(const LineWriter&) = delete;
+};
+
 // How consecutive lanes of a row block are read: neighbours, or every second element.
 struct EveryElement {
     static constexpr int stride = 1;
