@@ -313,6 +313,10 @@ def test_the_window_view_in_three_dimensions_shows_ties_and_gradient(screen, ima
         expect(screen.at(f"plane-{column}")).to_be_visible()
     expect(screen.at("explain")).to_contain_text("Reads")
     screen.shoot(images / "windows-3d.png")
+    # Below the canvas it is smaller, and can still be read: a cell has room for its number.
+    screen.at("dock-tall").click()
+    expect(screen.at("plane-gradient")).to_be_visible()
+    screen.until(lambda: 200 < screen.at("plane-forward").bounding_box()["height"] < 400, "six rows of cells fit")
 
 
 def test_two_tabs_see_each_other_and_never_overwrite(new_screen, write_page):

@@ -70,6 +70,8 @@ export type State = {
   dock: DockTab | null;
   dockTall: boolean;
   dockHeight: number;
+  /** The window view wants more room than a list: its height, once somebody has pulled it. */
+  windowsHeight: number | null;
   inspectorTab: "block" | "docs";
   resultKey: string | null;
   windowBlock: string | null;
@@ -121,6 +123,7 @@ export function initial(theme: Theme, embedded: boolean): State {
     theme,
     dialog: null,
     dockHeight: 360,
+    windowsHeight: null,
     inspectorTab: "block",
     showPalette: true,
     showInspector: true,

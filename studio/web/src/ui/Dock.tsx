@@ -1,6 +1,6 @@
 // What opens below the canvas: results, the window view, the list of problems. It can be pulled up to any height or
 // cover the canvas.
-import type { DockTab } from "../state/state";
+import type { DockTab, State } from "../state/state";
 import { WindowView } from "../windows/WindowView";
 import { useActions, useStudio } from "./context";
 import { Guard } from "./Guard";
@@ -14,11 +14,18 @@ const TABS: [DockTab, string][] = [
   ["problems", "Problems"],
 ];
 
+/** Three columns of two planes are readable from here on. */
+const WINDOWS_SHARE = 0.62;
+
+function heightOf({ dock, dockHeight, windowsHeight }: State): number {
+  return dock === "windows" ? (windowsHeight ?? Math.round(window.innerHeight * WINDOWS_SHARE)) : dockHeight;
+}
+
 export function Dock() {
   const studio = useActions();
   const dock = useStudio((state) => state.dock);
   const tall = useStudio((state) => state.dockTall);
-  const height = useStudio((state) => state.dockHeight);
+  const height = useStudio(heightOf);
   const problems = useStudio((state) => state.inference.problems.length);
   if (!dock) return <DockHandle problems={problems} />;
   return (
@@ -113,7 +120,10 @@ function DockHandle({ problems }: { problems: number }) {
 
 function Grip({ height }: { height: number }) {
   const studio = useActions();
-  const limit = (wanted: number) => Math.max(140, Math.min(window.innerHeight - 220, wanted));
+  const pull = (wanted: number) => {
+    const reached = Math.max(140, Math.min(window.innerHeight - 220, wanted));
+    studio.set(studio.state.dock === "windows" ? { windowsHeight: reached } : { dockHeight: reached });
+  };
   return (
     <button
       type="button"
@@ -124,12 +134,12 @@ function Grip({ height }: { height: number }) {
         if (step === undefined) return;
         event.preventDefault();
         event.stopPropagation();
-        studio.set({ dockHeight: limit(height + step) });
+        pull(height + step);
       }}
       onPointerDown={(event) => {
         const from = event.clientY;
         event.currentTarget.setPointerCapture(event.pointerId);
-        event.currentTarget.onpointermove = (move) => studio.set({ dockHeight: limit(height + from - move.clientY) });
+        event.currentTarget.onpointermove = (move) => pull(height + from - move.clientY);
         event.currentTarget.onpointerup = (up) => {
           (up.currentTarget as HTMLElement).onpointermove = null;
         };

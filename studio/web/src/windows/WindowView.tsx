@@ -16,6 +16,9 @@ import { startingRegion, ViewBar } from "./ViewBar";
 
 export type Cell = OutputCell | InputCell;
 
+/** What the words above and below a column take of its height. */
+const CAPTIONS = 74;
+
 const PLANES: PlaneName[] = ["input", "output", "grad", "grad_out", "second_in", "second_out"];
 
 export function WindowView() {
@@ -281,7 +284,7 @@ function useRoom(stage: React.RefObject<HTMLDivElement | null>, columns: number)
     return () => observer.disconnect();
   }, [stage]);
   const count = Math.max(1, columns);
-  return { width: (size.width - 32 - 20 * (count - 1)) / count, height: size.height - 74 };
+  return { width: (size.width - 32 - 20 * (count - 1)) / count, height: size.height - CAPTIONS };
 }
 
 /** Whoever comes from the canvas steps through windows at once, and does not move the blocks behind them. */
