@@ -15,8 +15,8 @@ from rich.text import Text
 
 from ..errors import PoolgradError
 from ..graph import ClientSession, Event, Page, PageError, Problem, Report, TextError
-from ..graph.engines import ENGINES
-from ..graph.files import FORMATS, Files, write_array
+from ..graph.engines import ENGINES, Engine
+from ..graph.files import FORMATS, write_array
 from ..graph.text import parse
 from ..graph.values import Array, numpy_dtype, read_only
 from .output import (
@@ -159,7 +159,7 @@ class _Runner:
 
     def run(self) -> int:
         page = Page.load(self.path)
-        feeds: dict[Any, Any] = dict(_feed(page, text, self.session.max_memory) for text in self.feeds)
+        feeds: dict[Any, Any] = dict(_feed(page, text, self.session.engine) for text in self.feeds)
         with progress() as bar, _stopping(self.cancel):
             task = bar.add_task("running", total=len(page.blocks))
 
@@ -214,8 +214,14 @@ class _Runner:
         for name, result in report.blocks.items():
             for output, array in result.outputs.items():
                 if f"{name}.{output}" in wanted:
-                    file = self.save / f"{name.replace('/', '.')}.{output}.npy"
-                    write_array(file, self.session.engine.to_numpy(array))
+                    self._write_one(self.save / f"{name.replace('/', '.')}.{output}.npy", array)
+
+    def _write_one(self, file: Path, array: Any) -> None:
+        engine = self.session.engine
+        if engine.deferred(array):
+            engine.files(file.parent, overwrite=True).write(file.name, array)
+        else:
+            write_array(file, engine.to_numpy(array))
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
@@ -239,7 +245,7 @@ def _wanted(page: Page, fetch: list[str] | None) -> set[str]:
     return every if not fetch else {o for o in every if o in fetch or o.partition(".")[0] in fetch}
 
 
-def _feed(page: Page, text: str, memory: int) -> tuple[str, Any]:
+def _feed(page: Page, text: str, engine: Engine) -> tuple[str, Any]:
     name, equals, source = text.partition("=")
     if not equals or not name or not source:
         raise typer.BadParameter(f"{text!r}: expected NAME=FILE or NAME=NUMBERS", param_hint="--feed")
@@ -247,7 +253,8 @@ def _feed(page: Page, text: str, memory: int) -> tuple[str, Any]:
     if path.exists():
         folder = path.resolve().parent
         key = source[len(str(path)) :]
-        return name, read_only(Files(folder, memory=memory).read(path.resolve().name + key))
+        array = engine.files(folder).read(path.resolve().name + key)
+        return name, read_only(array) if isinstance(array, np.ndarray) else array
     return name, _numbers(page, name, source)
 
 
@@ -298,10 +305,10 @@ def _print_table(page: Page, report: Report, session: ClientSession, fetch: list
             shown.add_row(name, type.name, "", "", "", Text(harmless(message), _MARKS.get(result.status, "")), state)
         for number, (output, array) in enumerate(result.outputs.items()):
             first = (name, type.name) if number == 0 else ("", "")
-            numbers = session.engine.to_numpy(array)
-            shape = ", ".join(map(str, numbers.shape))
-            cells = (f"result_{output}", numbers.dtype.name, f"[{shape}]")
-            shown.add_row(*first, *map(Text, cells), Text(glance(numbers)), state if number == 0 else "")
+            shape = ", ".join(map(str, array.shape))
+            cells = (f"result_{output}", session.engine.dtype_name(array), f"[{shape}]")
+            values = "computed in parts" if session.engine.deferred(array) else glance(session.engine.to_numpy(array))
+            shown.add_row(*first, *map(Text, cells), Text(values), state if number == 0 else "")
     console.print(shown)
     for problem in report.problems:
         complain(f"{problem}")
@@ -312,9 +319,15 @@ def _print_table(page: Page, report: Report, session: ClientSession, fetch: list
 def _print_json(page: Page, report: Report, session: ClientSession, fetch: list[str] | None) -> None:
     data = report.to_dict()
     for name, result in report.blocks.items():
-        found = {o: described(np.asarray(session.engine.to_numpy(a))) for o, a in result.outputs.items()}
+        found = {o: _described(session.engine, a) for o, a in result.outputs.items()}
         data["blocks"][name] |= {"type": page[name].type.name, "outputs": found}
     write_json(data)
+
+
+def _described(engine: Engine, array: Any) -> dict[str, Any]:
+    if engine.deferred(array):
+        return {"dtype": engine.dtype_name(array), "shape": list(array.shape), "computed": "in parts"}
+    return described(np.asarray(engine.to_numpy(array)))
 
 
 def check(

@@ -7,10 +7,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
 
+from ..checks import INT64_MAX
+from .files import Files
 from .problems import EngineError
 from .values import Array, digest_of, numpy_dtype, read_only
 
@@ -21,6 +25,20 @@ class Engine(Protocol):
     name: str
     xp: Any
     """The array library, with the functions of the Python array API standard."""
+    memory: int
+    """Bytes that results may take together."""
+
+    def files(self, folder: Path | None, allow: Sequence[Path] = (), overwrite: bool = False) -> Files:
+        """How this engine reads and writes files."""
+        ...
+
+    def defers(self, size: int) -> bool:
+        """Whether a result of so many bytes is not kept, but computed in parts whenever it is needed."""
+        ...
+
+    def deferred(self, array: Any) -> bool:
+        """Whether this result is such a one."""
+        ...
 
     def asarray(self, value: Any) -> Any:
         """A result or a feed as an array of this engine."""
@@ -39,7 +57,25 @@ class Engine(Protocol):
         ...
 
 
-class Cpu:
+class InMemory:
+    """What engines have in common that keep every result."""
+
+    memory: int = INT64_MAX
+
+    def files(self, folder: Path | None, allow: Sequence[Path] = (), overwrite: bool = False) -> Files:
+        """Files are read as a whole."""
+        return Files(folder, allow, overwrite, self.memory)
+
+    def defers(self, size: int) -> bool:
+        """Everything is kept."""
+        return False
+
+    def deferred(self, array: Any) -> bool:
+        """Everything is kept."""
+        return False
+
+
+class Cpu(InMemory):
     """NumPy, and the kernels that poolgrad brings along. Results cannot be written to: they may be used again."""
 
     name = "cpu"
@@ -62,7 +98,7 @@ class Cpu:
         return digest_of(array)
 
 
-class Torch:
+class Torch(InMemory):
     """PyTorch on the processor; on a GPU as `Cuda`."""
 
     name = "torch"
@@ -126,10 +162,12 @@ class Cuda(Torch):
 class Dask:
     """Dask arrays: chunk by chunk on the threads of this process, or on the cluster whose client is the current one.
 
-    A block is computed when it is run, and its chunks stay where they were computed.
+    A block is computed when it is run, and its chunks stay where they were computed; unless that would take more than a
+    quarter of the memory: then its chunks are computed, and files read, whenever something is made of them.
     """
 
     name = "dask"
+    memory: int = INT64_MAX
 
     def __init__(self) -> None:
         try:
@@ -139,9 +177,27 @@ class Dask:
             raise EngineError(f"the engine 'dask' needs {missing.name}: pip install 'poolgrad[graph,dask]'") from None
         self.da: Any = dask.array
         self.xp: Any = array_api_compat.dask.array
+        self._deferred: set[str] = set()
+
+    def files(self, folder: Path | None, allow: Sequence[Path] = (), overwrite: bool = False) -> Files:
+        """Large files are read and written in parts."""
+        from .parts import PartedFiles
+
+        return PartedFiles(folder, allow, overwrite, self.memory)
+
+    def defers(self, size: int) -> bool:
+        """What takes more than a quarter of the memory is computed in parts whenever it is needed."""
+        return size > self.memory // 4
+
+    def deferred(self, array: Any) -> bool:
+        """Whether it is computed when it is needed."""
+        return array.name in self._deferred
 
     def asarray(self, value: Any) -> Any:
-        """As a Dask array whose chunks are computed."""
+        """As a Dask array whose chunks are computed, if they are kept."""
+        if isinstance(value, self.da.Array) and self.defers(value.nbytes):
+            self._deferred.add(value.name)
+            return value
         array = value if isinstance(value, self.da.Array) else self.da.from_array(np.asarray(value))
         computed = array.persist()
         if "distributed" in sys.modules:
@@ -149,9 +205,10 @@ class Dask:
         return computed
 
     def to_numpy(self, array: Any) -> Array:
-        """All chunks in one NumPy array."""
-        found: Array = array.compute()
-        return found
+        """All chunks in one NumPy array, if there is memory for it."""
+        from .parts import in_memory
+
+        return in_memory(array, self.memory)
 
     def dtype_name(self, array: Any) -> str:
         """The name of its dtype."""

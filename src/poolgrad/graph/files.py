@@ -11,6 +11,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -93,6 +94,10 @@ class Files:
             sizes = f"{shown_bytes(found.bytes)}; {shown_bytes(self.memory)} are allowed"
             raise OutOfMemory(f"{what} {Spec(*found).text()}, which takes {sizes}", argument="file", given=found.bytes)
 
+    def in_parts(self, name: str, key: str = "") -> bool:
+        """Whether the array is read only when it is needed, in parts."""
+        return False
+
     def write(self, name: str, array: Any) -> Any:
         """Writes the array, completely or not at all. A file that has other contents stays, unless told otherwise."""
         self._write(name, array)
@@ -157,12 +162,18 @@ class Files:
 
 
 def write_array(path: Path, numbers: Array) -> None:
-    """Writes an array in the format of the file's name: first beside it, then in its place."""
-    form = _FORMS[path.suffix.lower()]
+    """Writes an array in the format of the file's name."""
+    with placed(path) as made:
+        _FORMS[path.suffix.lower()].write(made, numbers)
+
+
+@contextmanager
+def placed(path: Path) -> Iterator[Path]:
+    """Where to write a file first: beside its place, which it takes when it is whole."""
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".writing-") as folder:
             made = Path(folder) / path.name
-            form.write(made, numbers)
+            yield made
             os.replace(made, path) if made.is_file() else _replace_folder(made, path)
     except ImportError as error:
         problem = f"{path.suffix} files need the package {error.name}: pip install 'poolgrad[files]'"

@@ -73,6 +73,7 @@ class ClientSession:
         self.page = page.page if isinstance(page, Scope) else page
         self.engine = engines.engine(engine)
         self.max_memory = physical_memory() if max_memory is None else max_memory
+        self.engine.memory = self.max_memory
         self.threads = max(1, threads or min(MOST_THREADS, os.cpu_count() or 1))
         self.overwrite = overwrite
         self.allow = tuple(Path(folder) for folder in allow)
@@ -122,7 +123,7 @@ class ClientSession:
         keep_all: bool,
     ) -> Report:
         fed = {_output_name(self.page, key): value for key, value in (feeds or {}).items()}
-        files = Files(self.page.folder, self.allow, self.overwrite, self.max_memory)
+        files = self.engine.files(self.page.folder, self.allow, self.overwrite)
         page = self.page.with_files(files)
         run = _Run(self, page, files, _fed(page, fed, self.engine), on_event, cancel, keep_all)
         wanted = list(page.blocks) if targets is None else [page[t.partition(".")[0]].name for t in targets]
@@ -369,7 +370,7 @@ class _Run:
         broken = [s for s, result in results.items() if result.status not in ("done", "cached")]
         known = self.at_hand.get(block.name)
         if known is not None:
-            self._hold(block.name, sum(map(_bytes, known.values())))
+            self._hold(block.name, sum(map(self._bytes, known.values())))
             return BlockResult("cached", dict(known))
         if broken:
             problem = Problem(block.name, None, f"waits for {broken[0]}", severity="warning")
@@ -381,7 +382,7 @@ class _Run:
             problem = error.problem if isinstance(error, BlockError) else problem_of(block, _in_words(error))
             return BlockResult("failed", {}, time.perf_counter() - begin, problem, error)
         seconds = time.perf_counter() - begin
-        size = sum(map(_bytes, outputs.values()))
+        size = sum(map(self._bytes, outputs.values()))
         self._hold(block.name, size)
         self.session.cache.put(self.keys[block.name], outputs, size)
         return BlockResult("done", outputs, seconds)
@@ -448,7 +449,9 @@ class _Run:
 
     def _reserve(self, block: Block, specs: tuple[Spec, ...]) -> None:
         """Refuses results that do not fit, before anything is allocated for them."""
-        size = sum(spec.bytes() + spec.elements() * block.type.scratch for spec in specs)
+        in_parts = self._in_parts(block)
+        kept = [spec for spec in specs if not (in_parts and self.engine.defers(spec.bytes()))]
+        size = sum(spec.bytes() + spec.elements() * block.type.scratch for spec in kept)
         limit = self.session.max_memory
         used = set(self.keys.values())
         with self.lock:
@@ -460,6 +463,18 @@ class _Run:
                 raise OutOfMemory(problem)
             self.reserved += size
             self.sizes[block.name] = size
+
+    def _in_parts(self, block: Block) -> bool:
+        """Whether its results are made of tensors or of a file, which may both come in parts."""
+        if block.type.reads:
+            values = self.values[block.name]
+            file, key = str(values.get(block.type.reads, "")), str(values.get("key", ""))
+            return bool(file) and self.files.in_parts(file, key)
+        return any(block.inputs.get(pin.name) for pin in block.type.inputs if not pin.text)
+
+    def _bytes(self, array: Any) -> int:
+        """The memory that a result takes."""
+        return 0 if self.engine.deferred(array) else int(array.nbytes)
 
     def _release(self, name: str) -> None:
         with self.lock:
@@ -473,11 +488,6 @@ class _Run:
 
 def _parameters(type: BlockType) -> Mapping[str, Any]:
     return inspect.signature(type.compute).parameters
-
-
-def _bytes(array: Any) -> int:
-    size: int = array.nbytes
-    return size
 
 
 def _in_words(error: Exception) -> Exception:
