@@ -1,7 +1,9 @@
 """What a call on Dask arrays promises before it is computed: lazy, small graphs, known chunks, clear errors."""
 
 import pickle
+import re
 import time
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 import poolgrad as pg
-from poolgrad import maps
+from poolgrad import maps, parts
 
 GRID = {"ksize": [1, 3, 3, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}
 CELLS = {"row_pooling_sequence": [0, 2, 4, 8], "col_pooling_sequence": [0, 1, 4, 8]}
@@ -194,3 +196,18 @@ class TestErrors:
         lazy = pg.max_unpool(da.ones((2, 2)), da.full((2, 2), 16), (4, 4), layout="YX")
         with pytest.raises(pg.errors.InvalidArgument, match="max_unpool: indices has an entry 16, expected 0 to 15"):
             lazy.compute()
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "known"),
+    [
+        ("plan.cpp", "double large_overlap", parts.LARGE_OVERLAP),
+        ("sums.hpp", "int64_t long_window", parts.LONG_WINDOW),
+    ],
+)
+def test_parts_add_up_by_the_limits_of_the_kernels(source, name, known):
+    """The limits stand in the kernels' sources; parts of a pooling must follow when they move."""
+    text = (Path(__file__).parents[2] / "src/poolgrad/cpu" / source).read_text()
+    found = re.search(rf"constexpr {name} = ([\d.]+);", text)
+    assert found is not None, f"{source} has no {name} any more: see poolgrad.parts.sums_of"
+    assert float(found[1]) == known
