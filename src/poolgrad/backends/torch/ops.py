@@ -92,13 +92,16 @@ class Operator(Generic[_R]):
         return call(*args)
 
 
+_PLAIN: Final = frozenset({list, tuple, str, bool, int, type(None)})
+
+
 def _unwatched(args: Sequence[Any]) -> bool:
     for arg in args:
         kind = type(arg)
         if kind is Tensor or kind is Parameter:
             if _dispatch_keys(arg) not in _ORDINARY:
                 return False
-        elif isinstance(arg, Tensor):
+        elif kind not in _PLAIN:
             return False
     return (
         _dispatch_tls_local_include_set() in _QUIET
