@@ -1,10 +1,15 @@
-"""The editor in a notebook cell, `page.widget()`: the same front end and messages, over the notebook's own channel."""
+"""The editor in a notebook cell, `page.widget()`: the same front end and messages, over the notebook's own channel.
+
+Notebooks differ in where they hand out messages: in the main thread between cells, or in threads beside it. The editor
+works in a thread of its own, so it answers in all of them. Every view of a widget is a tab of its small studio.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import tempfile
+import threading
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,11 +38,14 @@ class PageWidget(anywidget.AnyWidget):
     height = traitlets.Int(600).tag(sync=True)
 
     def __init__(self, page: Page, *, height: int = 600, max_memory: int | None = None) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="poolgrad-widget-"))
+        self._kept = tempfile.TemporaryDirectory(prefix="poolgrad-widget-", ignore_cleanup_errors=True)
+        self._folder = Path(self._kept.name)
         name = f"page{PAGE}"
         page.save(self._folder / name)
         self._studio = Studio(self._folder, max_memory=max_memory)
-        self._connection: Connection | None = None
+        self._views: dict[str, Connection] = {}
+        self._incoming: asyncio.Queue[tuple[str, str | bytes | None]] = asyncio.Queue()
+        self._work = asyncio.run_coroutine_threadsafe(self._answer(), _loop())
         super().__init__(page_name=name, height=height)
         self.on_msg(self._take)
 
@@ -50,25 +58,51 @@ class PageWidget(anywidget.AnyWidget):
     def close(self) -> None:
         """Ends the worker and lets go of the files."""
         super().close()
-        with contextlib.suppress(RuntimeError):
-            asyncio.get_running_loop().create_task(self._studio.close())
+        self._work.cancel()
 
     def _take(self, widget: Any, content: Any, buffers: list[Any]) -> None:
-        """A message from the cell. It is worked on in the notebook's own event loop."""
+        """A message from a view of the widget: a notebook may show it several times."""
         message = bytes(buffers[0]) if buffers else content.get("text")
-        if isinstance(message, str | bytes):
-            asyncio.get_running_loop().create_task(self._receive(message))
+        _loop().call_soon_threadsafe(self._incoming.put_nowait, (str(content.get("view")), message))
 
-    async def _receive(self, message: str | bytes) -> None:
-        if self._connection is None:
-            self._connection = Connection(self._studio, self._pass_on, files_by_url=False)
-        await self._connection.receive(message)
+    async def _answer(self) -> None:
+        """Answers one message after the other, until the widget is closed."""
+        try:
+            while True:
+                view, message = await self._incoming.get()
+                if message is None:
+                    await self._leave(view)
+                else:
+                    await self._connection(view).receive(message)
+        finally:
+            for view in list(self._views):
+                await self._leave(view)
+            await self._studio.close()
 
-    async def _pass_on(self, message: str | bytes) -> None:
+    def _connection(self, view: str) -> Connection:
+        """Every view has its own: for the studio they are tabs."""
+        if view not in self._views:
+            self._views[view] = Connection(self._studio, lambda m: self._pass_on(view, m), files_by_url=False)
+        return self._views[view]
+
+    async def _leave(self, view: str) -> None:
+        connection = self._views.pop(view, None)
+        if connection is not None:
+            await connection.leave()
+
+    async def _pass_on(self, view: str, message: str | bytes) -> None:
         if isinstance(message, str):
-            self.send({"text": message})
+            self.send({"view": view, "text": message})
         else:
-            self.send({}, [message])
+            self.send({"view": view}, [message])
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The event loop of all widgets, in a thread that ends with the process."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="poolgrad-widgets", daemon=True).start()
+    return loop
 
 
 def page_widget(page: Page, **options: Any) -> PageWidget:

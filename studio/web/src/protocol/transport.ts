@@ -98,11 +98,13 @@ export class SocketTransport implements Transport {
 /** What a notebook's front end offers (the part of anywidget's model that is used here). */
 export interface NotebookModel {
   send(content: unknown, callbacks?: unknown, buffers?: ArrayBuffer[]): void;
-  on(event: "msg:custom", listener: (content: { text?: string }, buffers: DataView[]) => void): void;
+  on(event: "msg:custom", listener: (content: { view?: string; text?: string }, buffers: DataView[]) => void): void;
   off(event: "msg:custom", listener?: unknown): void;
 }
 
+/** A notebook may show one widget several times. Each view talks to the editor by itself, under a name of its own. */
 export class NotebookTransport implements Transport {
+  private readonly view = Math.random().toString(36).slice(2);
   private text: (text: string) => void = () => {};
   private binary: (frame: ArrayBuffer) => void = () => {};
 
@@ -111,11 +113,11 @@ export class NotebookTransport implements Transport {
   }
 
   send(text: string): void {
-    this.model.send({ text });
+    this.model.send({ view: this.view, text });
   }
 
   sendBinary(frame: ArrayBuffer): void {
-    this.model.send({}, undefined, [frame]);
+    this.model.send({ view: this.view }, undefined, [frame]);
   }
 
   onText(listener: (text: string) => void): void {
@@ -132,9 +134,11 @@ export class NotebookTransport implements Transport {
 
   close(): void {
     this.model.off("msg:custom", this.receive);
+    this.model.send({ view: this.view });
   }
 
-  private readonly receive = (content: { text?: string }, buffers: DataView[]): void => {
+  private readonly receive = (content: { view?: string; text?: string }, buffers: DataView[]): void => {
+    if (content.view !== this.view) return;
     if (content.text !== undefined) {
       this.text(content.text);
       return;

@@ -1,7 +1,7 @@
 // The studio: the gallery or a page, in light or dark.
 import "@xyflow/react/dist/style.css";
 import "../studio.css";
-import { useEffect, useRef } from "react";
+import { type RefObject, useEffect, useRef } from "react";
 import type { Studio } from "../state/studio";
 import { StudioContext, useActions, useStudio } from "./context";
 import { Editor } from "./Editor";
@@ -25,12 +25,19 @@ function Frame() {
   const embedded = useStudio((state) => state.embedded);
   const root = useRef<HTMLDivElement>(null);
   useTheme(theme);
+  useFocusKept(root, embedded);
   const studio = useActions();
   useEffect(() => {
     studio.root = root.current;
   }, [studio]);
   return (
-    <div ref={root} className={`studio ${isDark(theme) ? "dark" : ""}`} tabIndex={embedded ? -1 : undefined}>
+    <div
+      ref={root}
+      className={`studio ${isDark(theme) ? "dark" : ""}`}
+      tabIndex={embedded ? -1 : undefined}
+      // JupyterLab takes no key that is pressed in here for one of its own: D D would delete the cell.
+      data-lm-suppress-shortcuts={embedded ? "true" : undefined}
+    >
       {connection === "expired" ? (
         <Expired />
       ) : route.view === "page" || embedded ? (
@@ -55,6 +62,30 @@ function Expired() {
       </div>
     </main>
   );
+}
+
+/**
+ * In a notebook, when what had the focus goes away (a search that is done, a block that is deleted), the focus would fall
+ * to the notebook, and the next key would be meant for its cells. It stays with the editor instead.
+ */
+function useFocusKept(root: RefObject<HTMLElement | null>, embedded: boolean): void {
+  useEffect(() => {
+    const element = root.current;
+    if (!embedded || !element) return;
+    let inside = false;
+    const note = (event: Event) => {
+      inside = element.contains(event.target as globalThis.Node);
+    };
+    const observer = new MutationObserver(() => {
+      if (inside && document.activeElement === document.body) element.focus({ preventScroll: true });
+    });
+    observer.observe(element, { childList: true, subtree: true });
+    for (const name of ["pointerdown", "focusin"]) document.addEventListener(name, note, true);
+    return () => {
+      observer.disconnect();
+      for (const name of ["pointerdown", "focusin"]) document.removeEventListener(name, note, true);
+    };
+  }, [root, embedded]);
 }
 
 /** The choice of colours is remembered on this machine. */

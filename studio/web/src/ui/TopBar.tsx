@@ -221,8 +221,10 @@ function progressText(
 function People() {
   const peers = useStudio((state) => state.peers);
   const own = useStudio((state) => state.welcome?.user.client);
+  const embedded = useStudio((state) => state.embedded);
   const others = peers.filter(({ client }) => client !== own);
-  if (others.length === 0) return null;
+  // In a notebook the others are views of the same person, some of them long gone.
+  if (others.length === 0 || embedded) return null;
   return (
     <span className="people" data-testid="peers">
       {others.slice(0, 4).map(({ client, name, color }) => (
