@@ -107,3 +107,44 @@ def test_the_widget_brings_its_own_code():
         text = str(getattr(PageWidget, name))
         assert len(text) > 10_000, "the bundle, in one piece"
     assert "http://" not in str(PageWidget._css).replace("http://www.w3.org", "")
+
+
+def test_a_person_edits_a_page_in_a_notebook(browser, page):
+    """By mouse and by keyboard, in two views that follow each other; no key falls through to the notebook's cells."""
+    from notebook import open_notebook
+    from playwright.sync_api import expect
+
+    widget = page_widget(page, height=500)
+    context = browser.new_context(viewport={"width": 1300, "height": 1200}, reduced_motion="reduce")
+    try:
+        tab = context.new_page()
+        faults: list[str] = []
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        open_notebook(tab, widget)
+        tab.evaluate("show('first')")
+        one = tab.locator("#first")
+        expect(one.get_by_test_id("block-y")).to_be_visible()
+        assert one.locator(".studio").bounding_box()["height"] == 500
+        one.get_by_test_id("block-x").locator(".block-head").click()
+        one.get_by_test_id("attribute-value").fill("[3, -5]")
+        one.get_by_test_id("attribute-value").press("Control+Enter")
+        expect(one.get_by_test_id("result-y.output")).to_contain_text("25")
+        one.get_by_test_id("block-y").locator(".block-head").click()
+        tab.keyboard.press("Delete")
+        expect(one.get_by_test_id("block-y")).to_have_count(0)
+        tab.keyboard.press("d")  # what had the focus is gone: in a notebook D D deletes a cell
+        expect(one.get_by_test_id("gradients-sheet")).to_be_visible()
+        tab.keyboard.press("Escape")
+        tab.keyboard.press("Control+z")
+        expect(one.get_by_test_id("block-y")).to_be_visible()
+        assert tab.evaluate("window.notebookKeys") == []
+        tab.evaluate("show('second')")
+        two = tab.locator("#second")
+        expect(two.get_by_test_id("block-y")).to_be_visible()
+        two.get_by_test_id("palette-Abs").click()
+        expect(one.get_by_test_id("block-Abs")).to_be_visible()
+        assert "Abs" in widget.page.blocks
+        assert faults == []
+    finally:
+        context.close()
+        widget.close()
