@@ -17,6 +17,7 @@ import zarr
 from distributed import Client
 
 import poolgrad as pg
+from poolgrad.graph import Page
 
 PATIENCE = 180
 CHUNKS = 8 * 8 * 10
@@ -117,6 +118,29 @@ def test_pages_on_a_cluster(cluster):
         assert process.returncode == 0, problems
         results.append(without_seconds(json.loads(answer)))
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("file", ["x.npy", "x.zarr"])
+def test_workers_read_large_files_of_a_page_themselves(file, cluster, tmp_path, rng):
+    x = rng.normal(size=(1, 64, 64, 64, 1)).astype(np.float32)
+    if file == "x.npy":
+        np.save(tmp_path / file, x)
+    else:
+        zarr.create_array(tmp_path / file, shape=x.shape, chunks=(1, 16, 64, 64, 1), dtype=x.dtype)[...] = x
+    page = Page(folder=tmp_path)
+    page.add("Load", "x", {"file": file})
+    page.add("MaxPool3D", "y", {"ksize": "1,2,2,2,1", "strides": "1,1,1,1,1", "padding": "SAME"})
+    page.add("Save", "saved", {"file": "y.npy"})
+    page.wire("x.output", "y.input")
+    page.wire("y.output", "saved.input")
+    page.save(tmp_path / "p.page.json")
+    command = ("poolgrad.cli", "run", tmp_path / "p.page.json", "--cluster", cluster.address, "--max-memory", "1MiB")
+    ran = started(*command, "--json", stdout=subprocess.PIPE)
+    answer, problems = ran.communicate(timeout=PATIENCE)
+    assert ran.returncode == 0, problems
+    assert json.loads(answer)["blocks"]["x"]["outputs"]["output"]["computed"] == "in parts"
+    expected = pg.max_pool(x, 2, 1, "same", layout="NDHWC")
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), expected)
 
 
 def without_seconds(answer):
