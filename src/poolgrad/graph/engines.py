@@ -181,7 +181,7 @@ class Dask:
 
     def files(self, folder: Path | None, allow: Sequence[Path] = (), overwrite: bool = False) -> Files:
         """Large files are read and written in parts."""
-        from .parts import PartedFiles
+        from .parted import PartedFiles
 
         return PartedFiles(folder, allow, overwrite, self.memory)
 
@@ -206,7 +206,7 @@ class Dask:
 
     def to_numpy(self, array: Any) -> Array:
         """All chunks in one NumPy array, if there is memory for it."""
-        from .parts import in_memory
+        from .parted import in_memory
 
         return in_memory(array, self.memory)
 
