@@ -259,6 +259,37 @@ def test_large_square_windows(rng, dtype):
     check_all_maps(rng, (257, 257), "HW", [axis(257, 257), axis(257, 256)], dtype, ties_too=False)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64", "uint64"])
+def test_long_axes_are_done_in_parts(rng, dtype):
+    """Parts of an axis join without a seam: windows shorter and longer than a part, cut by padding at both ends."""
+    n, channels = 15011, 2
+    x, v = (rng.integers(0, 7, (n, channels)).astype(dtype) for _ in range(2))
+    few = np.zeros_like(x)  # sums stay below what a byte and a short float hold
+    few[:: n // 90] = 1
+    for k, s, d in ((513, 1, 1), (200, 3, 1), (130, 1, 5), (n - 7, 1, 1)):
+        w = pw.explicit(n, k, s, (k - 1) * d // 2, (k - 1) * d // 3, dilation=d)
+        pool = Pool.of(x.shape, "WC", [w])
+        some = slice(None, None, w.count // 60)
+        reads = np.asarray(w.origin)[some, None] + d * np.arange(k)
+        inside, reads = (reads >= 0) & (reads < n), reads.clip(0, n - 1)
+        winners = np.where(inside[..., None], x[reads].astype(np.int64), -1).argmax(1)
+        chosen = np.take_along_axis(reads, winners, 1)
+        y = backend.maximum(pool, x, "propagate")
+        assert np.array_equal(y[some], np.take_along_axis(x, chosen, 0))
+        assert np.array_equal(backend.choose(pool, x, "propagate")[some], winners)
+        for equal_to in (None, y):
+            taken = backend.max_take(pool, x, v, "first", "propagate", equal_to=equal_to)
+            assert np.array_equal(taken[some], np.take_along_axis(v, chosen, 0))
+        ones = pool.divided_by([np.ones(w.count, np.int64)])
+        added = (inside[..., None] * few[reads].astype(np.int64)).sum(1)
+        assert np.array_equal(backend.mean(ones, few)[some], added.astype(dtype))
+        g = np.zeros(pool.out_shape, dtype)
+        g[some] = 1
+        given = np.zeros(n, np.int64)
+        np.add.at(given, reads[inside], 1)
+        assert np.array_equal(backend.spread(ones, g)[:, 0], given.astype(dtype))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_global_pooling(rng, dtype):
     """One window that is the whole input."""

@@ -8,6 +8,7 @@ Regular windows stay regular.
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from itertools import pairwise
 from typing import Final, NamedTuple
@@ -149,19 +150,19 @@ class Sums(NamedTuple):
     wide: bool
 
 
-LARGE_OVERLAP: Final = 100.0
+LARGE_ADDITIONS: Final = 32.0
 LONG_WINDOW: Final = 2048
 
 
 def sums_of(pool: Pool) -> Sums:
     """How the kernels add up over this pool."""
-    overlap = 1.0
+    visits = []
     for w in pool.windows:
-        if w.size:
-            reach = min(w.extent, (w.size - 1 + w.before) // w.dilation + 1, w.window) if w.regular else w.extent
-            overlap *= max(1.0, float(reach) * w.count / w.size)
+        reach = min(w.extent, (w.size - 1 + w.before) // w.dilation + 1, w.window) if w.regular else w.extent
+        visits.append(max(1.0, float(reach) * w.count / w.size) if w.size else 1.0)
+    additions = math.prod(visits[-2::-1]) + visits[-1]
     indexable = pool.elements < 2**32 and all(w.size < 2**31 for w in pool.windows)
-    return Sums(overlap > LARGE_OVERLAP and indexable, pool.elements > LONG_WINDOW)
+    return Sums(additions > LARGE_ADDITIONS and indexable, pool.elements > LONG_WINDOW)
 
 
 def adding_like(pool: Pool, whole: Sums, transposed: bool = False) -> Pool | None:
@@ -179,7 +180,7 @@ def _adding_like(pool: Pool, whole: Sums, transposed: bool) -> Pool | None:
         return (
             plain
             if by_doubling
-            else _with_axis(plain, _listed(1, np.zeros(1, np.int64), np.ones(1, np.int64), int(LARGE_OVERLAP) + 1))
+            else _with_axis(plain, _listed(1, np.zeros(1, np.int64), np.ones(1, np.int64), int(LARGE_ADDITIONS) + 1))
         )
     if by_doubling and not transposed:
         return None

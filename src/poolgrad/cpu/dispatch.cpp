@@ -13,25 +13,10 @@ namespace poolgrad {
     void spread_##isa(const Spread&, const Box&, Scratch&); \
     void take_coded_##isa(const Scan&, const Box&, Scratch&); \
     void put_coded_##isa(const Put&, const Box&, Scratch&); \
-    void axis_maximum_##isa(const AxisMaximum&, const Columns&, Scratch&); \
-    void axis_sum_##isa(const AxisSum&, const Columns&, Scratch&); \
-    void mean_begin_##isa(const Mean&, const Box&, void*); \
-    void mean_end_##isa(const Mean&, const Box&, const void*); \
-    void spread_begin_##isa(const Spread&, const Box&, void*); \
-    void spread_end_##isa(const Spread&, const Box&, const void*); \
-    static const Kernels kernels_##isa = {#isa, \
-                                          scan_##isa, \
-                                          put_##isa, \
-                                          mean_##isa, \
-                                          spread_##isa, \
-                                          take_coded_##isa, \
-                                          put_coded_##isa, \
-                                          axis_maximum_##isa, \
-                                          axis_sum_##isa, \
-                                          mean_begin_##isa, \
-                                          mean_end_##isa, \
-                                          spread_begin_##isa, \
-                                          spread_end_##isa};
+    void axis_maximum_##isa(const AxisMaximum&, const Part&, Scratch&); \
+    void axis_sum_##isa(const AxisSum&, const Part&, Scratch&); \
+    static const Kernels kernels_##isa = { \
+        #isa, scan_##isa, put_##isa, mean_##isa, spread_##isa, take_coded_##isa, put_coded_##isa, axis_maximum_##isa, axis_sum_##isa};
 
 POOLGRAD_DECLARE(baseline)
 #if defined(POOLGRAD_X86_64_LEVELS)

@@ -60,20 +60,37 @@ struct Spread {
 // Where windows overlap many times, visiting every element of every window is too slow. Maxima and sums are then built
 // axis by axis, on arrays seen as [lines, size, columns], by doubling: log2(window) steps for an axis.
 
-// The maximum along one axis, last axis first. Keys and codes of the axes behind come in, those with this axis go out.
-// Without codes_out only the maxima are found, which is quicker.
+// A part of such a pass: of one line the results [low, high) along the axis, in the columns [left, right).
+struct Part {
+    int64_t line, low, high, left, right;
+};
+
+// What travels with a maximum: nothing, the code of the element, or the element of another array at the same place.
+enum class Carry : int { nothing, codes, elements };
+
+// The maximum along one axis, last axis first: from elements or from what the axis before gave, to what the next axis needs
+// or to the result. Between axes, keys and what they carry have lanes of one width (at least 32 bits).
 struct AxisMaximum {
     const Axis* axis;
     DType type;
     bool ignore_nan;
+    Carry carry;
     int64_t columns;
     int64_t code_step;
-    const void* raw;             // the elements themselves, for the first axis that is done
-    const void* keys;            // else what the axis before gave
-    const uint32_t* codes;
-    void* keys_out;              // any of these may be null
-    uint32_t* codes_out;
-    void* values_out;            // what the keys stand for
+    const Geometry* geometry;    // of the elements x and v, for the first axis that is done; else null
+    View x, v;
+    int64_t first_line;          // of x and v
+    const void *keys, *carried;
+    void *keys_out, *carried_out;
+    void* result;                // maxima, codes of 32 bits, or elements of v
+    void* maxima;                // next to codes, or null
+    const void* expected;        // the maxima, if somebody knows them; for the last axis
+    bool* unexpected;            // set if they are others
+};
+
+// What averages divide by on other axes: the product at a position, which stays the same up to `until`.
+struct Divisor {
+    int64_t value, until;
 };
 
 // The sum along one axis: over the windows of every output, or (transposed) over the windows that contain every input.
@@ -81,13 +98,16 @@ struct AxisSum {
     const Axis* axis;
     DType type;
     bool transposed;
-    int64_t columns;
+    int64_t columns, inner, lines;
+    const Geometry* geometry;        // of the elements, for the first axis that is done; else null
+    View elements;
+    int64_t first_line;              // of the elements
     const void* sums;
     void* sums_out;
-};
-
-struct Columns {
-    int64_t line, low, high;
+    void* result;                    // for the last axis that is done
+    const int64_t* line_divisors;    // of the axes before, one for every line of an image
+    int64_t lines_of_image;
+    const Divisor* divisors;         // of the axes behind, one for every `inner` columns; or null
 };
 
 // A kernel writes the box of its result, completely, and nothing else. Boxes may run in any order and on any thread.
@@ -97,15 +117,11 @@ struct Kernels {
     void (*put)(const Put&, const Box& inputs, Scratch&);
     void (*mean)(const Mean&, const Box& outputs, Scratch&);
     void (*spread)(const Spread&, const Box& inputs, Scratch&);
-    // The same results for large windows: by decoding each code, and from sums that were made axis by axis.
+    // The same results for large windows: by decoding each code, and axis by axis.
     void (*take_coded)(const Scan&, const Box& outputs, Scratch&);
     void (*put_coded)(const Put&, const Box& inputs, Scratch&);   // boxes are cut on the first axis only
-    void (*axis_maximum)(const AxisMaximum&, const Columns&, Scratch&);
-    void (*axis_sum)(const AxisSum&, const Columns&, Scratch&);
-    void (*mean_begin)(const Mean&, const Box& inputs, void* sums);          // x -> sums
-    void (*mean_end)(const Mean&, const Box& outputs, const void* sums);     // sums -> y
-    void (*spread_begin)(const Spread&, const Box& outputs, void* sums);     // weighted g -> sums
-    void (*spread_end)(const Spread&, const Box& inputs, const void* sums);  // sums -> gx
+    void (*axis_maximum)(const AxisMaximum&, const Part&, Scratch&);
+    void (*axis_sum)(const AxisSum&, const Part&, Scratch&);
 };
 
 // The kernels for this processor, or those of a named instruction set (null if there are none or it cannot run them).

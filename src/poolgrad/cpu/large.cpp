@@ -1,20 +1,79 @@
-// The kernels for large overlapping windows: maxima and sums by doubling along one axis.
+// The kernels for large overlapping windows: maxima and sums by doubling along one axis, a part of it at a time that stays in
+// the cache. What is combined with what follows from the window alone, so parts and layouts change no bit.
 #include "kernels.hpp"
 #include "sums.hpp"
 
 namespace poolgrad {
 namespace {
 
-POOLGRAD_INLINE int log2_floor(int64_t n) { return 63 - __builtin_clzll(static_cast<unsigned long long>(n)); }
+// Windows at one distance from each other, whose lengths are the same, or grow or shrink by one where the axis cuts them.
+struct Run {
+    int64_t output, count;    // the first of them, and how many
+    int64_t origin;           // where its local position 0 lies
+    int64_t start, step;      // where its first real element lies, and how far on the next window's
+    int64_t length, growth;   // how many elements it has, and how many more the next
+};
 
-// How many columns are worked on together: enough to fill vectors, few enough to stay in the cache.
-POOLGRAD_INLINE int64_t columns_at_once(int64_t size, int64_t bytes) {
-    return larger(16, smaller(256, (int64_t{1} << 18) / larger(1, size * bytes)));
+// The windows from `o` on, before `end`. Transposed, o is an element, and what it reads are the windows that contain it.
+POOLGRAD_INLINE Run run_at(const Axis& axis, bool transposed, int64_t o, int64_t end) {
+    if (axis.uniform && axis.stride == 1 && axis.dilation == 1) {
+        const int64_t size = transposed ? axis.count : axis.size, at = o - (transposed ? axis.window - 1 - axis.before : axis.before);
+        const int64_t room = size - axis.window - at;   // how far on the windows meet the end
+        if (at >= size) return {o, end - o, at, 0, 0, 0, 0};   // no window contains these elements
+        const bool cut_low = at < 0, cut_high = room <= 0;
+        const int64_t count = smaller(end - o, smaller(cut_low ? -at : size - at, cut_high ? end : room));
+        return {o, count, at, larger(0, at), !cut_low, smaller(size, at + axis.window) - larger(0, at), cut_low - cut_high};
+    }
+    if (transposed) {
+        const Cover c = cover(axis, o);
+        return {o, 1, 0, c.first, 1, c.last - c.first, 0};
+    }
+    const Span s = span(axis, o);
+    const bool whole = o >= axis.whole_begin && o < axis.whole_end;
+    const int64_t begin = origin(axis, o);
+    return {o, whole ? smaller(end, axis.whole_end) - o : 1, begin, begin + s.first * axis.dilation, axis.stride, s.length, 0};
+}
+
+// Some windows of an axis, and the positions [begin, end) they read.
+struct Stretch {
+    Run* runs;
+    int64_t count = 0, begin = INT64_MAX, end = 0, longest = 0;
+
+    Stretch(const Axis& axis, bool transposed, const Part& part, Scratch& scratch) {
+        const int64_t d = transposed ? 1 : axis.dilation;
+        runs = static_cast<Run*>(reserve(scratch, 0, sizeof(Run) * static_cast<size_t>(part.high - part.low)));
+        for (int64_t o = part.low; o < part.high; o += runs[count++].count) {
+            const Run& run = runs[count] = run_at(axis, transposed, o, part.high);
+            const int64_t last = run.start + (run.count - 1) * run.step, length = run.length + (run.count - 1) * run.growth;
+            longest = larger(longest, larger(run.length, length));
+            if (run.length > 0) begin = smaller(begin, run.start), end = larger(end, run.start + (run.length - 1) * d + 1);
+            if (length > 0) end = larger(end, last + (length - 1) * d + 1);
+        }
+        begin = smaller(begin, end);
+    }
+};
+
+// Where a line along `axis` begins in an array of elements.
+POOLGRAD_INLINE int64_t line_offset(const Geometry& g, const Axis& axis, const View& v, int64_t line, bool outputs) {
+    int64_t offset = 0;
+    for (int64_t a = &axis - g.axes - 1; a >= 0; --a) {
+        const int64_t size = outputs ? g.axes[a].count : g.axes[a].size;
+        offset += line % size * v.step[a];
+        line /= size;
+    }
+    return offset + outer_offset(v, line);
+}
+
+// Calls f(from, to, count) for what lies together in the rows [low, high) of a part and in rows of `width`.
+template <class F> POOLGRAD_INLINE void each_stretch(const Part& part, int64_t columns, int64_t low, int64_t high, F&& f) {
+    const int64_t width = part.right - part.left;
+    if (width == columns) return f(low * columns, 0, (high - low) * columns);
+    for (int64_t i = low; i < high; ++i) f(i * columns + part.left, (i - low) * width, width);
 }
 
 // ---- maximum --------------------------------------------------------------------------------------------------------
 
-// Keys of narrow types are widened to 32 bits, so that a key and a position have lanes of one width.
+// Keys of narrow types are widened to 32 bits, so that a key and what it carries have lanes of one width.
 template <class Key> struct Widened {
     using type = Key;
 };
@@ -25,218 +84,371 @@ template <> struct Widened<int16_t> {
     using type = int32_t;
 };
 
-// Windows that follow each other at a distance of one and are equally long lie side by side in memory: how many from `o` on.
-POOLGRAD_INLINE int64_t side_by_side(const Axis& axis, int64_t o) {
-    if (!axis.uniform || axis.stride != 1 || o < axis.whole_begin || o >= axis.whole_end) return 1;
-    return axis.whole_end - o;
-}
-
-template <class Order, bool with_codes> void axis_maximum_run(const AxisMaximum& job, const Columns& at, Scratch& scratch, Order order) {
+template <class Order, Carry carry> struct Doubling {
+    using Stored = typename Order::Stored;
     using Narrow = typename Order::Key;
     using Key = typename Widened<Narrow>::type;
-    using Position = typename IntOf<sizeof(Key)>::type;
-    constexpr int lanes = vector_bytes / sizeof(Key);
+    using Load = typename IntOf<sizeof(Key)>::natural;   // what a key carries
+    using Bits = typename IntOf<sizeof(Stored)>::natural;
+    static constexpr bool carries = carry != Carry::nothing;
+    static constexpr int lanes = vector_bytes / sizeof(Key);
     using Keys = Vec<Key, lanes>;
-    using Positions = Vec<Position, lanes>;
-    const Axis& axis = *job.axis;
-    const int64_t n = axis.size, m = axis.count, d = axis.dilation;
-    const int64_t block = columns_at_once(n, sizeof(Key) + sizeof(Position));
-    const auto wins = [&](Key x, Key best) { return order.wins_one(static_cast<Narrow>(x), static_cast<Narrow>(best)); };
-    const auto give = [&](int64_t to, Key key) {
-        if (job.keys_out) static_cast<Key*>(job.keys_out)[to] = key;
-        if (job.values_out) static_cast<typename Order::Stored*>(job.values_out)[to] = order.value(static_cast<Narrow>(key));
+    using Loads = Vec<Load, lanes>;
+
+    struct Row {
+        Key* keys;
+        Load* loads;   // null if nothing is carried
     };
-    for (int64_t c0 = at.low; c0 < at.high; c0 += block) {
-        const int64_t width = smaller(block, at.high - c0), total = n * width;
-        Key* keys = static_cast<Key*>(reserve(scratch, 0, sizeof(Key) * static_cast<size_t>(total + lanes)));
-        Position* from = static_cast<Position*>(reserve(scratch, 1, sizeof(Position) * static_cast<size_t>(total + lanes)));
-        Key* best = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(m * width + lanes)));
-        for (int64_t i = 0; i < n; ++i) {
-            const int64_t source = (at.line * n + i) * job.columns + c0;
-            for (int64_t c = 0; c < width; ++c) {
-                if (job.raw) keys[i * width + c] = order.key(static_cast<const typename Order::Stored*>(job.raw)[source + c]);
-                else keys[i * width + c] = static_cast<const Key*>(job.keys)[source + c];
-                if constexpr (with_codes) from[i * width + c] = static_cast<Position>(i);
-            }
+
+    const AxisMaximum& job;
+    const Order order;
+    const Axis& axis;
+    const Part& part;
+    const Stretch stretch;
+    const int64_t width, total;   // positions times width
+    const Row row, best;          // of elements, and of windows
+
+    Doubling(const AxisMaximum& job, const Part& part, Scratch& scratch, Order order)
+        : job(job),
+          order(order),
+          axis(*job.axis),
+          part(part),
+          stretch(axis, false, part, scratch),
+          width(part.right - part.left),
+          total((stretch.end - stretch.begin) * width),
+          row(room(scratch, 1, total)),
+          best(room(scratch, 3, (part.high - part.low) * width)) {}
+
+    static Row room(Scratch& scratch, int slot, int64_t count) {
+        const size_t bytes = sizeof(Key) * static_cast<size_t>(count);
+        return {static_cast<Key*>(reserve(scratch, slot, bytes)), carries ? static_cast<Load*>(reserve(scratch, slot + 1, bytes)) : nullptr};
+    }
+
+    void read() const {
+        if (job.geometry) {
+            const Stored* x = static_cast<const Stored*>(job.x.data) + line_offset(*job.geometry, axis, job.x, job.first_line + part.line, false);
+            each_stretch(part, job.columns, stretch.begin, stretch.end, [&](int64_t from, int64_t to, int64_t count) {
+                for (int64_t i = 0; i < count; ++i) row.keys[to + i] = order.key(x[from + i]);
+            });
+        } else {
+            const Key* x = static_cast<const Key*>(job.keys) + part.line * axis.size * job.columns;
+            each_stretch(part, job.columns, stretch.begin, stretch.end, [&](int64_t from, int64_t to, int64_t count) {
+                __builtin_memcpy(row.keys + to, x + from, sizeof(Key) * static_cast<size_t>(count));
+            });
         }
-        int64_t longest = 1;
-        for (int level = 0; (int64_t{1} << level) <= longest; ++level) {
-            const int64_t half = int64_t{1} << level;   // keys[i] is the maximum of `half` elements from i on
-            for (int64_t o = 0; o < m;) {
-                const Span s = span(axis, o);
-                const int64_t run = with_codes ? 1 : side_by_side(axis, o);
-                if (s.length > longest) longest = s.length;
-                const int64_t here = o;
-                o += run;
-                if (log2_floor(s.length) != level) continue;
-                const int64_t start = origin(axis, here) + s.first * d, first = start * width, second = (start + (s.length - half) * d) * width;
-                if constexpr (with_codes) {
-                    const int64_t to = (at.line * m + here) * job.columns + c0;
-                    for (int64_t c = 0; c < width; ++c) {
-                        const bool later = wins(keys[second + c], keys[first + c]);
-                        const int64_t chosen = (later ? second : first) + c, position = from[chosen];
-                        const int64_t code = (d == 1 ? position - start : (position - start) / d) + s.first;
-                        const uint32_t behind = job.codes ? job.codes[(at.line * n + position) * job.columns + c0 + c] : 0;
-                        job.codes_out[to + c] = static_cast<uint32_t>(code * job.code_step) + behind;
-                        give(to + c, keys[chosen]);
-                    }
-                } else {
-                    int64_t q = 0;
-                    Key* to = best + here * width;
-                    for (; q + lanes <= run * width; q += lanes) {
-                        const Keys a = load<Keys>(keys + first + q), b = load<Keys>(keys + second + q);
-                        store(to + q, Positions(order.wins(b, a)) ? b : a);
-                    }
-                    for (; q < run * width; ++q) to[q] = wins(keys[second + q], keys[first + q]) ? keys[second + q] : keys[first + q];
+        if constexpr (carries) read_loads();
+    }
+
+    // Codes count from the beginning of the axis until a window is known: local positions are differences of positions.
+    void read_loads() const {
+        if (job.geometry && carry == Carry::elements) {
+            const Bits* v = static_cast<const Bits*>(job.v.data) + line_offset(*job.geometry, axis, job.v, job.first_line + part.line, false);
+            each_stretch(part, job.columns, stretch.begin, stretch.end, [&](int64_t from, int64_t to, int64_t count) {
+                for (int64_t i = 0; i < count; ++i) row.loads[to + i] = static_cast<Load>(v[from + i]);
+            });
+            return;
+        }
+        if (job.carried) {
+            const Load* v = static_cast<const Load*>(job.carried) + part.line * axis.size * job.columns;
+            each_stretch(part, job.columns, stretch.begin, stretch.end, [&](int64_t from, int64_t to, int64_t count) {
+                __builtin_memcpy(row.loads + to, v + from, sizeof(Load) * static_cast<size_t>(count));
+            });
+        } else {
+            __builtin_memset(row.loads, 0, sizeof(Load) * static_cast<size_t>(total));
+        }
+        if constexpr (carry == Carry::codes) {
+            if (width == 1 && axis.dilation == 1) {
+                for (int64_t i = 0; i < total; ++i) row.loads[i] += static_cast<Load>((stretch.begin + i) * job.code_step);
+            } else {
+                for (int64_t i = 0; i < stretch.end - stretch.begin; ++i) {
+                    const Load code = static_cast<Load>((stretch.begin + i) / axis.dilation * job.code_step);
+                    for (int64_t c = 0; c < width; ++c) row.loads[i * width + c] += code;
                 }
             }
-            const int64_t shift = half * d * width;
-            int64_t t = 0;   // what is read ahead is written later, so this can be done in place
-            for (; t + shift + lanes <= total; t += lanes) {
-                const Keys a = load<Keys>(keys + t), b = load<Keys>(keys + t + shift);
-                const Positions later = order.wins(b, a);
-                store(keys + t, later ? b : a);
-                if constexpr (with_codes) store(from + t, later ? load<Positions>(from + t + shift) : load<Positions>(from + t));
-            }
-            for (; t + shift < total; ++t)
-                if (wins(keys[t + shift], keys[t])) keys[t] = keys[t + shift], from[t] = from[t + shift];
-        }
-        if constexpr (!with_codes) {
-            for (int64_t o = 0; o < m; ++o)
-                for (int64_t c = 0; c < width; ++c) give((at.line * m + o) * job.columns + c0 + c, best[o * width + c]);
         }
     }
-}
+
+    // The larger of the keys at a and at b, with what it carries; the one at a if they are equal.
+    POOLGRAD_INLINE void choose(const Row& result, int64_t to, int64_t a, int64_t b, int64_t count) const {
+        const auto [keys, loads] = row;
+        int64_t q = 0;
+        for (; q + lanes <= count; q += lanes) {
+            const Keys first = load<Keys>(keys + a + q), second = load<Keys>(keys + b + q);
+            const auto later = order.wins(second, first);
+            store(result.keys + to + q, later ? second : first);
+            if constexpr (carries) store(result.loads + to + q, later ? load<Loads>(loads + b + q) : load<Loads>(loads + a + q));
+        }
+        for (; q < count; ++q) {
+            const int64_t from = order.wins_one(static_cast<Narrow>(keys[b + q]), static_cast<Narrow>(keys[a + q])) ? b + q : a + q;
+            result.keys[to + q] = keys[from];
+            if constexpr (carries) result.loads[to + q] = loads[from];
+        }
+    }
+
+    // The windows with at least `half` elements and fewer than twice that: the maximum of their first and last half elements.
+    void finish(const Run& run, int64_t half) const {
+        int64_t low = 0, high = run.length >= half && run.length < 2 * half ? run.count : 0;
+        if (run.growth > 0) low = half - run.length, high = 2 * half - run.length;
+        if (run.growth < 0) low = run.length - 2 * half + 1, high = run.length - half + 1;
+        low = larger(low, 0), high = smaller(high, run.count);
+        if (low >= high) return;
+        const int64_t to = (run.output + low - part.low) * width, length = run.length + low * run.growth, d = axis.dilation;
+        const int64_t first = (run.start + low * run.step - stretch.begin) * width, second = first + (length - half) * d * width;
+        if (run.step == 1 && run.growth == 0) {
+            choose(best, to, first, second, (high - low) * width);
+        } else {
+            const int64_t step = run.step * width, step_of_second = (run.step + run.growth) * width;
+            for (int64_t k = 0; k < high - low; ++k) choose(best, to + k * width, first + k * step, second + k * step_of_second, width);
+        }
+        if constexpr (carry == Carry::codes) {
+            Load* code = best.loads + to;
+            if (width == 1 && d == 1) {
+                for (int64_t k = low; k < high; ++k) code[k - low] -= static_cast<Load>((run.origin + k * axis.stride) * job.code_step);
+                return;
+            }
+            for (int64_t k = low; k < high; ++k) {
+                const Load origin = static_cast<Load>(floor_div(run.origin + k * axis.stride, d) * job.code_step);
+                for (int64_t c = 0; c < width; ++c) code[(k - low) * width + c] -= origin;
+            }
+        }
+    }
+
+    template <class To, class From> void write(void* to, const From* from) const {
+        To* out = static_cast<To*>(to) + part.line * axis.count * job.columns;
+        each_stretch(part, job.columns, part.low, part.high, [&](int64_t at, int64_t source, int64_t count) {
+            for (int64_t i = 0; i < count; ++i) out[at + i] = static_cast<To>(from[source + i]);
+        });
+    }
+
+    void write_maxima(void* to) const {
+        for (int64_t i = 0; i < (part.high - part.low) * width; ++i) best.keys[i] = order.value(static_cast<Narrow>(best.keys[i]));
+        write<Stored>(to, best.keys);
+    }
+
+    // Whether the maxima are those that are expected.
+    bool as_expected() const {
+        const Stored* expected = static_cast<const Stored*>(job.expected) + part.line * axis.count * job.columns;
+        auto same = Keys{} == Keys{};
+        bool others = true;
+        each_stretch(part, job.columns, part.low, part.high, [&](int64_t at, int64_t from, int64_t count) {
+            int64_t i = 0;
+            for (; i + lanes <= count; i += lanes) {
+                Keys wanted;
+                for (int j = 0; j < lanes; ++j) wanted[j] = order.key(expected[at + i + j]);
+                same &= order.equals(load<Keys>(best.keys + from + i), wanted);
+            }
+            for (; i < count; ++i) others &= order.equals_one(static_cast<Narrow>(best.keys[from + i]), order.key(expected[at + i]));
+        });
+        for (int j = 0; j < lanes; ++j) others &= same[j] != 0;
+        return others;
+    }
+
+    void run() {
+        read();
+        for (int64_t half = 1; half <= stretch.longest; half *= 2) {   // a key is the maximum of `half` elements from there on
+            for (int64_t r = 0; r < stretch.count; ++r) finish(stretch.runs[r], half);
+            const int64_t shift = half * axis.dilation * width;
+            if (2 * half <= stretch.longest) choose(row, 0, 0, shift, total - shift);   // what is read ahead is written later
+        }
+        if (job.expected && !as_expected()) __atomic_store_n(job.unexpected, true, __ATOMIC_RELAXED);
+        if (job.keys_out) {
+            write<Key>(job.keys_out, best.keys);
+            if constexpr (carries) write<Load>(job.carried_out, best.loads);
+        } else if constexpr (carry == Carry::codes) {
+            write<uint32_t>(job.result, best.loads);
+            if (job.maxima) write_maxima(job.maxima);
+        } else if constexpr (carry == Carry::elements) {
+            write<Bits>(job.result, best.loads);
+        } else {
+            write_maxima(job.result);
+        }
+    }
+};
 
 // ---- sum ------------------------------------------------------------------------------------------------------------
 
-template <class Sum> void axis_sum_run(const AxisSum& job, const Columns& at, Scratch& scratch) {
-    const Axis& axis = *job.axis;
-    const int64_t n = job.transposed ? axis.count : axis.size, m = job.transposed ? axis.size : axis.count;
-    const int64_t d = job.transposed ? 1 : axis.dilation, block = columns_at_once(n + m, sizeof(Sum));
-    const Sum* in = static_cast<const Sum*>(job.sums);
-    Sum* out = static_cast<Sum*>(job.sums_out);
-    const auto interval = [&](int64_t o, int64_t& start, int64_t& length) {
-        if (job.transposed) {
-            const Cover c = cover(axis, o);
-            start = c.first, length = c.last - c.first;
-        } else {
-            const Span s = span(axis, o);
-            start = origin(axis, o) + s.first * d, length = s.length;
-        }
-    };
-    for (int64_t c0 = at.low; c0 < at.high; c0 += block) {
-        const int64_t width = smaller(block, at.high - c0), total = n * width;
-        Sum* sums = static_cast<Sum*>(reserve(scratch, 0, sizeof(Sum) * static_cast<size_t>(total + 64)));
-        for (int64_t i = 0; i < n; ++i)
-            __builtin_memcpy(sums + i * width, in + (at.line * n + i) * job.columns + c0, sizeof(Sum) * static_cast<size_t>(width));
-        for (int64_t o = 0; o < m; ++o)
-            __builtin_memset(static_cast<void*>(out + (at.line * m + o) * job.columns + c0), 0, sizeof(Sum) * static_cast<size_t>(width));
-        int64_t longest = 1;
-        for (int level = 0; (int64_t{1} << level) <= longest; ++level) {
-            const int64_t half = int64_t{1} << level;   // sums[i] is the sum of `half` elements from i on
-            for (int64_t o = 0; o < m;) {               // a window is a sum of such pieces, the shortest first
-                int64_t start, length;
-                interval(o, start, length);
-                const int64_t run = job.transposed || width != job.columns ? 1 : side_by_side(axis, o), here = o;
-                o += run;
-                if (length > longest) longest = length;
-                if (!(length >> level & 1)) continue;
-                const Sum* __restrict piece = sums + (start + (length & (half - 1)) * d) * width;
-                Sum* __restrict to = out + (at.line * m + here) * job.columns + c0;
-                for (int64_t c = 0; c < run * width; ++c) to[c] = to[c] + piece[c];
+// The same words for one sum and for a vector of them.
+template <class E, bool wide> struct Sums {
+    using Stored = typename E::Stored;
+    static POOLGRAD_INLINE auto get(const SumRow<E>& row, int64_t i) {
+        if constexpr (wide) return row.lanes_at(i);
+        else return row.get(i);
+    }
+    template <class S> static POOLGRAD_INLINE void set(const SumRow<E>& row, int64_t i, S sum) {
+        if constexpr (wide) row.set_lanes(i, sum);
+        else row.set(i, sum);
+    }
+    static POOLGRAD_INLINE auto widen(const Stored* p) {
+        if constexpr (wide) return E::widen_lanes(p);
+        else return E::widen_one(*p);
+    }
+    template <class S, class W> static POOLGRAD_INLINE auto share(S sum, W weight) {
+        if constexpr (wide) return E::share_lanes(sum, weight);
+        else return E::share_one(sum, weight);
+    }
+    template <class S> static POOLGRAD_INLINE void narrow(Stored* to, S sum) {
+        if constexpr (wide) store(to, E::narrow_lanes(sum));
+        else *to = E::narrow_one(sum);
+    }
+    template <class S> static POOLGRAD_INLINE void average(Stored* to, S sum, int64_t divisor) {
+        if constexpr (wide) store(to, E::average_lanes(sum, divisor));
+        else *to = E::average_one(sum, divisor);
+    }
+};
+
+// Calls f(words, i) for `count` sums, a vector at a time as long as there are enough.
+template <class E, class F> POOLGRAD_INLINE void each_sum(int64_t count, F&& f) {
+    int64_t i = 0;
+    if constexpr (E::lanes > 1)
+        for (; i + E::lanes <= count; i += E::lanes) f(Sums<E, true>{}, i);
+    for (; i < count; ++i) f(Sums<E, false>{}, i);
+}
+
+template <class E, bool transposed> struct Adding {
+    using Stored = typename E::Stored;
+    using Sum = typename E::Sum;
+    static constexpr int lanes = E::lanes;
+
+    const AxisSum& job;
+    const Axis& axis;
+    const Part& part;
+    const Stretch stretch;
+    const int64_t in_size, out_size, dilation, width, total;
+    const SumRow<E> sums, result;
+
+    Adding(const AxisSum& job, const Part& part, Scratch& scratch)
+        : job(job),
+          axis(*job.axis),
+          part(part),
+          stretch(axis, transposed, part, scratch),
+          in_size(transposed ? axis.count : axis.size),
+          out_size(transposed ? axis.size : axis.count),
+          dilation(transposed ? 1 : axis.dilation),
+          width(part.right - part.left),
+          total((stretch.end - stretch.begin) * width),
+          sums(room(scratch, 1, total)),
+          result(room(scratch, 2, (part.high - part.low) * width)) {}
+
+    static SumRow<E> room(Scratch& scratch, int slot, int64_t count) {
+        return {reserve(scratch, slot, SumRow<E>::bytes(count + lanes)), count + lanes};
+    }
+
+    // Windows [low, high) and columns of the part, in stretches with one divisor: f(window, column, count, divisor).
+    template <class F> POOLGRAD_INLINE void each_divisor(int64_t low, int64_t high, F&& f) const {
+        const int64_t rows = job.line_divisors[part.line % job.lines_of_image];
+        for (int64_t o = low; o < high;) {
+            const int64_t here = divisor(axis, o);
+            if (!job.divisors) {   // the same for all columns
+                const bool even = width == job.columns && o >= axis.even_begin && o < axis.even_end;
+                const int64_t count = even ? smaller(high, axis.even_end) - o : 1;
+                f(o, part.left, count * width, here * rows);
+                o += count;
+                continue;
             }
-            const int64_t shift = half * d * width;
-            int64_t t = 0;
-            if constexpr (sizeof(Sum) <= 8) {
-                constexpr int lanes = vector_bytes / sizeof(Sum);
-                using V = Vec<Sum, lanes>;
-                for (; t + shift + lanes <= total; t += lanes) store(sums + t, load<V>(sums + t) + load<V>(sums + t + shift));
+            for (int64_t c = part.left; c < part.right;) {
+                const Divisor& behind = job.divisors[c / job.inner];
+                const int64_t end = smaller(part.right, behind.until * job.inner);
+                f(o, c, end - c, here * rows * behind.value);
+                c = end;
             }
-            for (; t + shift < total; ++t) sums[t] = sums[t] + sums[t + shift];
+            ++o;
         }
     }
-}
 
-// ---- from elements to sums and back ---------------------------------------------------------------------------------
-
-// Calls visit(position in the view, position in the dense array of sums, the window's divisor) for every element.
-template <class Visit> POOLGRAD_INLINE void every_element(const Geometry& g, const Box& box, const View& view, bool outputs, Visit&& visit) {
-    const int last = g.rank - 1;
-    RowWalk walk;
-    if (!first_row(box, g.rank, walk)) return;
-    do {
-        int64_t dense = box.n, divided_by = 1;
-        for (int a = 0; a < last; ++a) {
-            dense = dense * (outputs ? g.axes[a].count : g.axes[a].size) + walk.at[a];
-            if (outputs) divided_by *= divisor(g.axes[a], walk.at[a]);
+    void read() const {
+        if (!job.geometry) {
+            const SumRow<E> from(const_cast<void*>(job.sums), job.lines * in_size * job.columns);
+            const int64_t base = part.line * in_size * job.columns;
+            each_stretch(part, job.columns, stretch.begin, stretch.end, [&](int64_t at, int64_t to, int64_t count) {
+                each_sum<E>(count, [&](auto s, int64_t i) { s.set(sums, to + i, s.get(from, base + at + i)); });
+            });
+            return;
         }
-        dense *= (outputs ? g.axes[last].count : g.axes[last].size);
-        const int64_t row = row_offset(view, box.n, walk, g.rank);
-        for (int64_t w = box.low[last]; w < box.high[last]; ++w) {
-            const int64_t here = outputs ? divided_by * divisor(g.axes[last], w) : 1;
-            for (int64_t c = 0; c < g.inner; ++c) visit(row + w * g.inner + c, (dense + w) * g.inner + c, here);
+        const Stored* x =
+            static_cast<const Stored*>(job.elements.data) + line_offset(*job.geometry, axis, job.elements, job.first_line + part.line, transposed);
+        if constexpr (transposed) {
+            each_divisor(stretch.begin, stretch.end, [&](int64_t o, int64_t c, int64_t count, int64_t divisor) {
+                const auto weight = E::weigh(divisor);
+                const int64_t from = o * job.columns + c, to = (o - stretch.begin) * width + c - part.left;
+                each_sum<E>(count, [&](auto s, int64_t i) { s.set(sums, to + i, s.share(s.widen(x + from + i), weight)); });
+            });
+        } else {
+            each_stretch(part, job.columns, stretch.begin, stretch.end, [&](int64_t from, int64_t to, int64_t count) {
+                each_sum<E>(count, [&](auto s, int64_t i) { s.set(sums, to + i, s.widen(x + from + i)); });
+            });
         }
-    } while (next_row(box, g.rank, walk));
-}
+    }
 
-template <class E> void mean_begin_run(const Mean& job, const Box& box, void* sums) {
-    every_element(*job.geometry, box, job.x, false, [&](int64_t from, int64_t to, int64_t) {
-        static_cast<typename E::Sum*>(sums)[to] = E::widen_one(static_cast<const typename E::Stored*>(job.x.data)[from]);
-    });
-}
+    // row[to...] += sums[from...]
+    POOLGRAD_INLINE void add(const SumRow<E>& row, int64_t to, int64_t from, int64_t count) const {
+        each_sum<E>(count, [&](auto s, int64_t i) { s.set(row, to + i, s.get(row, to + i) + s.get(sums, from + i)); });
+    }
 
-template <class E> void mean_end_run(const Mean& job, const Box& box, const void* sums) {
-    every_element(*job.geometry, box, job.y, true, [&](int64_t to, int64_t from, int64_t divisor) {
-        static_cast<typename E::Stored*>(job.y.data)[to] = E::average_one(static_cast<const typename E::Sum*>(sums)[from], divisor);
-    });
-}
+    void write() const {
+        if (job.sums_out) {
+            const SumRow<E> out(job.sums_out, job.lines * out_size * job.columns);
+            const int64_t base = part.line * out_size * job.columns;
+            each_stretch(part, job.columns, part.low, part.high, [&](int64_t at, int64_t from, int64_t count) {
+                each_sum<E>(count, [&](auto s, int64_t i) { s.set(out, base + at + i, s.get(result, from + i)); });
+            });
+            return;
+        }
+        Stored* out = static_cast<Stored*>(job.result) + part.line * out_size * job.columns;
+        if constexpr (transposed) {
+            each_stretch(part, job.columns, part.low, part.high, [&](int64_t at, int64_t from, int64_t count) {
+                each_sum<E>(count, [&](auto s, int64_t i) { s.narrow(out + at + i, s.get(result, from + i)); });
+            });
+        } else {
+            each_divisor(part.low, part.high, [&](int64_t o, int64_t c, int64_t count, int64_t divisor) {
+                const int64_t at = o * job.columns + c, from = (o - part.low) * width + c - part.left;
+                each_sum<E>(count, [&](auto s, int64_t i) { s.average(out + at + i, s.get(result, from + i), divisor); });
+            });
+        }
+    }
 
-template <class E> void spread_begin_run(const Spread& job, const Box& box, void* sums) {
-    every_element(*job.geometry, box, job.g, true, [&](int64_t from, int64_t to, int64_t divisor) {
-        static_cast<typename E::Sum*>(sums)[to] =
-            E::share_one(E::widen_one(static_cast<const typename E::Stored*>(job.g.data)[from]), E::weigh(divisor));
-    });
-}
+    // A window is a sum of pieces, one for each binary digit of its length, the shortest first. Windows whose lengths have the
+    // same digits from this one up take theirs from places that follow each other.
+    void add_pieces(const Run& run, int64_t half) const {
+        for (int64_t k = 0, count; k < run.count; k += count) {
+            const int64_t length = run.length + k * run.growth, below = length & (half - 1);
+            count = smaller(run.count - k, run.growth == 0 ? run.count : run.growth > 0 ? half - below : below + 1);
+            if (!(length & half)) continue;
+            const int64_t to = (run.output + k - part.low) * width, step = run.step + run.growth;
+            const int64_t piece = run.start + k * run.step - stretch.begin + below * dilation;
+            if (step == 1) add(result, to, piece * width, count * width);
+            else
+                for (int64_t i = 0; i < count; ++i) add(result, to + i * width, (piece + i * step) * width, width);
+        }
+    }
 
-template <class E> void spread_end_run(const Spread& job, const Box& box, const void* sums) {
-    every_element(*job.geometry, box, job.gx, false, [&](int64_t to, int64_t from, int64_t) {
-        static_cast<typename E::Stored*>(job.gx.data)[to] = E::narrow_one(static_cast<const typename E::Sum*>(sums)[from]);
-    });
-}
+    void run() const {
+        read();
+        for (int64_t i = 0; i < (part.high - part.low) * width; ++i) result.set(i, Sum{});
+        for (int64_t half = 1; half <= stretch.longest; half *= 2) {   // sums of `half` elements from there on
+            for (int64_t r = 0; r < stretch.count; ++r) add_pieces(stretch.runs[r], half);
+            const int64_t shift = half * dilation * width;
+            if (2 * half <= stretch.longest) add(sums, 0, shift, total - shift);   // what is read ahead is written later
+        }
+        write();
+    }
+};
 
 }  // namespace
 
-void POOLGRAD_KERNEL(axis_maximum)(const AxisMaximum& job, const Columns& at, Scratch& scratch) {
+void POOLGRAD_KERNEL(axis_maximum)(const AxisMaximum& job, const Part& part, Scratch& scratch) {
     with_order(job.type, job.ignore_nan, [&](auto order) {
-        if (job.codes_out) axis_maximum_run<decltype(order), true>(job, at, scratch, order);
-        else axis_maximum_run<decltype(order), false>(job, at, scratch, order);
+        using Order = decltype(order);
+        switch (job.carry) {
+            case Carry::nothing: return Doubling<Order, Carry::nothing>(job, part, scratch, order).run();
+            case Carry::codes: return Doubling<Order, Carry::codes>(job, part, scratch, order).run();
+            case Carry::elements: return Doubling<Order, Carry::elements>(job, part, scratch, order).run();
+        }
     });
 }
 
-void POOLGRAD_KERNEL(axis_sum)(const AxisSum& job, const Columns& at, Scratch& scratch) {
-    if (job.type == DType::f64 || (job.type >= DType::i8 && job.transposed)) return axis_sum_run<Double2>(job, at, scratch);
-    switch (job.type) {
-        case DType::f16:
-        case DType::bf16:
-        case DType::f32: return axis_sum_run<double>(job, at, scratch);
-        case DType::i64:
-        case DType::u64: return axis_sum_run<__int128>(job, at, scratch);
-        default: return axis_sum_run<int64_t>(job, at, scratch);
-    }
-}
-
-void POOLGRAD_KERNEL(mean_begin)(const Mean& job, const Box& box, void* sums) {
-    with_exact_sum(job.type, true, [&](auto element) { mean_begin_run<decltype(element)>(job, box, sums); });
-}
-void POOLGRAD_KERNEL(mean_end)(const Mean& job, const Box& box, const void* sums) {
-    with_exact_sum(job.type, true, [&](auto element) { mean_end_run<decltype(element)>(job, box, sums); });
-}
-void POOLGRAD_KERNEL(spread_begin)(const Spread& job, const Box& box, void* sums) {
-    with_share(job.type, true, [&](auto element) { spread_begin_run<decltype(element)>(job, box, sums); });
-}
-void POOLGRAD_KERNEL(spread_end)(const Spread& job, const Box& box, const void* sums) {
-    with_share(job.type, true, [&](auto element) { spread_end_run<decltype(element)>(job, box, sums); });
+void POOLGRAD_KERNEL(axis_sum)(const AxisSum& job, const Part& part, Scratch& scratch) {
+    if (job.transposed) with_share(job.type, true, [&](auto element) { Adding<decltype(element), true>(job, part, scratch).run(); });
+    else with_exact_sum(job.type, true, [&](auto element) { Adding<decltype(element), false>(job, part, scratch).run(); });
 }
 
 }  // namespace poolgrad

@@ -285,7 +285,6 @@ private:
         View v = plan_.dense(b.buf, outputs, bytes);
         if (PyBuffer_IsContiguous(&b, 'C'))
             return reinterpret_cast<uintptr_t>(b.buf) % static_cast<uintptr_t>(bytes) == 0 ? std::optional(v) : std::nullopt;
-        if (!outputs && plan_.needs_dense_input()) return std::nullopt;
         const auto size = [&](int i) { return shape[static_cast<size_t>(i)]; };
         const auto step = [&](int i) { return size(i) <= 1 ? 0 : b.strides[i] / bytes; };
         for (int i = 0; i < b.ndim; ++i)   // the kernels' bounds rely on rows that follow each other upwards

@@ -23,7 +23,12 @@ constexpr int64_t large_work = int64_t{1} << 21;      // bytes that do not stay 
 constexpr int64_t small_image = int64_t{1} << 14;     // bytes that count as one stream however many images they hold
 constexpr int64_t streaming_bytes = int64_t{1} << 23; // results larger than this are written past the caches
 constexpr int64_t table_limit = int64_t{1} << 20;     // axes up to this length keep a table of covering windows
-constexpr double large_overlap = 100.0;               // visits per element from which doubling pays
+constexpr int64_t part_bytes = int64_t{1} << 16;      // of one part of an axis that is worked on by doubling
+constexpr int64_t part_columns = 64;
+constexpr int64_t between_bytes = int64_t{1} << 22;   // of what one axis hands to the next
+constexpr double large_overlap = 24.0;                // visits per element from which doubling pays: for maxima,
+constexpr double large_coded_overlap = 64.0;          // for their codes,
+constexpr double large_additions = 32.0;              // and additions per element (rows first, then along the row) for sums
 constexpr double crowded_overlap = 100.0;             // windows per element from which put by decoding pays
 constexpr int64_t many_elements = 64;                 // elements of a window from which take by decoding pays
 
@@ -50,7 +55,7 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
     g_.rank = static_cast<int>(axes.size());
     g_.elements = 1;
     inputs_ = outputs_ = outer * inner;
-    double overlap = 1;
+    double overlap = 1, rows = 1, along = 1;   // visits per element: of all windows, of rows of them, and along a row
     for (int a = g_.rank - 1; a >= 0; --a) {
         const AxisSpec& spec = axes[static_cast<size_t>(a)];
         Axis& axis = g_.axes[a];
@@ -105,12 +110,16 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
         inputs_ *= axis.size;
         outputs_ *= axis.count;
         const double reach = static_cast<double>(std::min(axis.window, axis.extent));
-        overlap *= axis.size == 0 ? 1 : std::max(1.0, reach * static_cast<double>(axis.count) / static_cast<double>(axis.size));
+        const double visits = axis.size == 0 ? 1 : std::max(1.0, reach * static_cast<double>(axis.count) / static_cast<double>(axis.size));
+        (a < g_.rank - 1 ? rows : along) *= visits;
+        overlap *= visits;
     }
     // Positions and codes of the axis-by-axis kernels have 32 bits.
     bool fits = g_.elements < (int64_t{1} << 32);
     for (int a = 0; a < g_.rank; ++a) fits = fits && g_.axes[a].size < (int64_t{1} << 31);
     large_ = overlap > large_overlap && fits;
+    large_coded_ = overlap > large_coded_overlap && fits;
+    large_sums_ = rows + along > large_additions && fits;
     crowded_ = overlap > crowded_overlap;
 }
 
@@ -262,17 +271,19 @@ int Plan::equal_width() const { return width_for(static_cast<uint64_t>(g_.elemen
 
 void Plan::maximum(DType type, const View& x, void* y, void* code, int code_width, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
-    if (large_ && y && !code && type != DType::f16 && type != DType::bf16) return choose_large(type, x, ignore_nan, nullptr, y);
-    if (large_) {
+    const bool keys_tell = type != DType::f16 && type != DType::bf16;   // 16-bit floats are taken along with their keys
+    if (y && (code ? large_coded_ && !keys_tell : large_)) {
+        choose_large(type, x, ignore_nan, keys_tell ? Carry::nothing : Carry::elements, x, y);
+        if (!code) return;
+        y = nullptr;
+    }
+    if (code && large_coded_) {
         Buffer codes(outputs_ * 4);
-        choose_large(type, x, ignore_nan, codes.as<uint32_t>(), nullptr);
-        if (y) take(type, x, codes.as<void>(), 4, y);
-        if (code) {
-            const uint32_t* from = codes.as<uint32_t>();
-            parallel(ceil_div(outputs_, tile_bytes), [&](int64_t task, Scratch&) {
-                for (int64_t i = task * tile_bytes; i < std::min(outputs_, (task + 1) * tile_bytes); ++i) store_code(code, i, code_width, from[i]);
-            });
-        }
+        const uint32_t* from = codes.as<uint32_t>();
+        choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), nullptr, y);
+        parallel(ceil_div(outputs_, tile_bytes), [&](int64_t task, Scratch&) {
+            for (int64_t i = task * tile_bytes; i < std::min(outputs_, (task + 1) * tile_bytes); ++i) store_code(code, i, code_width, from[i]);
+        });
         return;
     }
     Scan job = scan_job(type, ignore_nan);
@@ -359,12 +370,12 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     if (equal) choose.wanted = dense(equal, true, bytes);
     choose.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     const Kernels& k = kernels();
-    if (large_ || crowded_ || overlaps_boxes(bytes, choose.code_width)) {
-        const int width = large_ ? 4 : choose.code_width;
+    if (large_coded_ || crowded_ || overlaps_boxes(bytes, choose.code_width)) {
+        const int width = large_coded_ ? 4 : choose.code_width;
         Buffer codes(outputs_ * width);
-        if (large_) {
-            choose_large(type, x, ignore_nan, codes.as<uint32_t>(), nullptr);
-            if (equal) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
+        if (large_coded_) {
+            const bool found = choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), equal);
+            if (!found) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
         } else {
             choose.code = dense(codes.as<void>(), true, width);
             each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(choose, box, scratch); }, true);
@@ -416,10 +427,11 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
-    if (large_) {
+    if (large_ && choose_large(type, x, ignore_nan, Carry::elements, v, y, equal)) return;
+    if (large_coded_) {   // and something else than the maximum is looked for
         Buffer codes(outputs_ * 4);
-        choose_large(type, x, ignore_nan, codes.as<uint32_t>(), nullptr);
-        if (equal) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
+        choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>());
+        match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
         return take(type, v, codes.as<void>(), 4, y);
     }
     Scan job = scan_job(type, ignore_nan);
@@ -435,53 +447,93 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     each_box(true, 2 * bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); }, true);
 }
 
-// The windows of a large pooling, axis by axis, last axis first: the codes of the maxima, or the maxima themselves where
-// their keys tell them. x is dense.
-void Plan::choose_large(DType type, const View& x, bool ignore_nan, uint32_t* codes, void* values) const {
-    if (outputs_ == 0) return;
+// Calls f for every part of a pass along an axis. A part stays in the cache with all that it reads, unless windows are so long
+// that neighbouring parts would do most of the work twice.
+template <class F> static void each_part(const Axis& axis, bool transposed, int64_t lines, int64_t columns, int64_t bytes, F&& f) {
+    const int64_t in = transposed ? axis.count : axis.size, out = transposed ? axis.size : axis.count;
+    const int64_t width = columns < 2 * part_columns ? columns : part_columns;
+    const int64_t shared = transposed ? axis.extent * axis.count / axis.size : axis.extent * axis.dilation;
+    const int64_t read = std::min(in, std::max(part_bytes / (width * bytes), 3 * shared));
+    const int64_t pieces = ceil_div(in, read), size = ceil_div(out, pieces), blocks = ceil_div(columns, width), parts = lines * pieces * blocks;
+    const int64_t group = std::max<int64_t>(1, lines * in * columns * bytes < small_work ? parts : tile_bytes / (read * width * bytes));
+    parallel(ceil_div(parts, group), [&](int64_t task, Scratch& scratch) {
+        for (int64_t i = task * group; i < std::min(parts, (task + 1) * group); ++i) {
+            const int64_t low = i / blocks % pieces * size, left = i % blocks * width;
+            if (low < out) f(Part{i / blocks / pieces, low, std::min(out, low + size), left, std::min(columns, left + width)}, scratch);
+        }
+    });
+}
+
+// Whether there is nothing to choose or add along an axis.
+static bool is_single(const Axis& axis) { return axis.size == 1 && axis.count == 1; }
+
+// The axis that a pass begins with: the last, or one before it if those behind are single and lines lie together in memory.
+int Plan::innermost(const View& view) const {
+    int a = g_.rank - 1;
+    while (a > 0 && is_single(g_.axes[a]) && view.step[a - 1] == g_.inner) --a;
+    return a;
+}
+
+// And the axis that it ends with.
+int Plan::outermost() const {
+    int a = 0;
+    while (a < g_.rank - 1 && is_single(g_.axes[a])) ++a;
+    return a;
+}
+
+// Calls f(first image, number of images) for as many at once as keep what passes from axis to axis in the cache.
+template <class F> void Plan::each_group(int64_t bytes, F&& f) const {
+    const int64_t image = std::max(inputs_, outputs_) / g_.outer * bytes;
+    const int64_t images = g_.rank == 1 ? g_.outer : std::clamp<int64_t>(between_bytes / std::max<int64_t>(1, image), 1, g_.outer);
+    for (int64_t n = 0; n < g_.outer; n += images) f(n, std::min(images, g_.outer - n));
+}
+
+// The windows of a large pooling, axis by axis, last axis first: the maxima, their codes, or the elements of v in their places.
+// With codes, the maxima too if they are wanted. Returns whether the maxima are those that are expected, if any are.
+bool Plan::choose_large(DType type, const View& x, bool ignore_nan, Carry carry, const View& v, void* result, const void* expected,
+                        void* maxima) const {
+    if (outputs_ == 0) return true;
     const Kernels& k = kernels();
-    const int64_t bytes = dtype_bytes(type), key_bytes = std::max<int64_t>(4, bytes);
-    const int64_t image = inputs_ / g_.outer, image_out = outputs_ / g_.outer;
-    // As many images at once as keep the arrays in between small.
-    const int64_t at_once = std::clamp<int64_t>((int64_t{1} << 25) / std::max<int64_t>(1, image * 8), 1, g_.outer);
-    for (int64_t n0 = 0; n0 < g_.outer; n0 += at_once) {
-        const int64_t images = std::min(at_once, g_.outer - n0);
-        std::unique_ptr<Buffer> keys, behind;
+    const int64_t bytes = dtype_bytes(type), key_bytes = std::max<int64_t>(4, bytes), part = carry == Carry::nothing ? key_bytes : 2 * key_bytes;
+    const int first = std::max(innermost(x), innermost(v)), last = std::min(first, outermost());
+    const int64_t image_out = outputs_ / g_.outer;
+    bool unexpected = false;
+    each_group(part, [&](int64_t n, int64_t images) {
+        std::unique_ptr<Buffer> keys, carried;
         int64_t columns = g_.inner;
-        for (int a = g_.rank - 1; a >= 0; --a) {
-            int64_t lines = images;
-            for (int b = 0; b < a; ++b) lines *= in_size(b);
+        for (int a = first; a >= last; --a) {
+            int64_t before = 1;
+            for (int b = 0; b < a; ++b) before *= in_size(b);
+            const int64_t lines = images * before;
             AxisMaximum job{};
             job.axis = &g_.axes[a];
             job.type = type;
             job.ignore_nan = ignore_nan;
+            job.carry = carry;
             job.columns = columns;
             job.code_step = g_.code_step[a];
-            if (a == g_.rank - 1) job.raw = static_cast<const char*>(x.data) + n0 * image * bytes;
-            else job.keys = keys->as<void>(), job.codes = codes ? behind->as<uint32_t>() : nullptr;
-            const int64_t results = lines * out_size(a) * columns;
-            std::unique_ptr<Buffer> next_keys, next_codes;
-            if (a > 0) {
-                next_keys = std::make_unique<Buffer>(results * key_bytes);
+            if (keys) job.keys = keys->as<void>();
+            else job.geometry = &g_, job.x = x, job.v = v, job.first_line = n * before;
+            if (carried) job.carried = carried->as<void>();
+            std::unique_ptr<Buffer> next_keys, next_carried;
+            if (a > last) {
+                const int64_t room = lines * out_size(a) * columns * key_bytes;
+                next_keys = std::make_unique<Buffer>(room);
                 job.keys_out = next_keys->as<void>();
-                if (codes) next_codes = std::make_unique<Buffer>(results * 4), job.codes_out = next_codes->as<uint32_t>();
-            } else if (codes) {
-                job.codes_out = codes + n0 * image_out;
+                if (carry != Carry::nothing) next_carried = std::make_unique<Buffer>(room), job.carried_out = next_carried->as<void>();
             } else {
-                job.values_out = static_cast<char*>(values) + n0 * image_out * bytes;
+                job.result = static_cast<char*>(result) + n * image_out * (carry == Carry::codes ? 4 : bytes);
+                if (maxima) job.maxima = static_cast<char*>(maxima) + n * image_out * bytes;
+                if (expected) job.expected = static_cast<const char*>(expected) + n * image_out * bytes;
+                job.unexpected = &unexpected;
             }
-            const int64_t chunk = std::clamp<int64_t>(tile_bytes / (in_size(a) * 8), 64, std::max<int64_t>(64, columns)),
-                          chunks = ceil_div(columns, chunk);
-            const int64_t group = std::max<int64_t>(1, tile_bytes / std::max<int64_t>(1, in_size(a) * std::min(chunk, columns) * 8));
-            parallel(ceil_div(lines * chunks, group), [&](int64_t task, Scratch& scratch) {
-                for (int64_t i = task * group; i < std::min(lines * chunks, (task + 1) * group); ++i)
-                    k.axis_maximum(job, {i / chunks, i % chunks * chunk, std::min(columns, (i % chunks + 1) * chunk)}, scratch);
-            });
+            each_part(*job.axis, false, lines, columns, part, [&](const Part& here, Scratch& scratch) { k.axis_maximum(job, here, scratch); });
             keys = std::move(next_keys);
-            behind = std::move(next_codes);
+            carried = std::move(next_carried);
             columns *= out_size(a);
         }
-    }
+    });
+    return !unexpected;
 }
 
 // Corrects codes of maxima where the wanted value is not the maximum: the first equal element, or none.
@@ -532,26 +584,12 @@ void Plan::mean(DType type, const View& x, void* y) const {
     job.x = x;
     job.y = dense(y, true, bytes);
     const Kernels& k = kernels();
-    if (!large_) {
+    if (!large_sums_) {
         job.streaming = streaming(y, outputs_, bytes);
         each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.mean(job, box, scratch); }, true);
         return;
     }
-    if (outputs_ == 0) return;
-    const int64_t sum_bytes = type == DType::f64 || type == DType::i64 || type == DType::u64 ? 16 : 8;
-    auto sums = std::make_unique<Buffer>(inputs_ * sum_bytes);
-    each_box(false, bytes, 0, [&](const Box& box, Scratch&) { k.mean_begin(job, box, sums->as<void>()); });
-    int64_t columns = g_.inner;
-    for (int a = g_.rank - 1; a >= 0; --a) {
-        int64_t lines = g_.outer;
-        for (int b = 0; b < a; ++b) lines *= in_size(b);
-        auto next = std::make_unique<Buffer>(lines * out_size(a) * columns * sum_bytes);
-        const AxisSum sum{&g_.axes[a], type, false, columns, sums->as<void>(), next->as<void>()};
-        parallel(lines, [&](int64_t line, Scratch& scratch) { k.axis_sum(sum, {line, 0, columns}, scratch); });
-        sums = std::move(next);
-        columns *= out_size(a);
-    }
-    each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.mean_end(job, box, sums->as<void>()); });
+    if (outputs_ > 0) sum_large(type, false, x, y);
 }
 
 void Plan::spread(DType type, const View& g, void* gx) const {
@@ -565,26 +603,73 @@ void Plan::spread(DType type, const View& g, void* gx) const {
     const Kernels& k = kernels();
     bool dilated = false;
     for (int a = 0; a < g_.rank; ++a) dilated = dilated || g_.axes[a].dilation > 1;
-    if (!large_ || dilated) {
+    if (!large_sums_ || dilated) {
         job.streaming = streaming(gx, inputs_, bytes);
         each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.spread(job, box, scratch); }, true);
         return;
     }
-    if (inputs_ == 0) return;
-    const int64_t sum_bytes = type >= DType::f64 ? 16 : 8;
-    auto sums = std::make_unique<Buffer>(outputs_ * sum_bytes);
-    each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.spread_begin(job, box, sums->as<void>()); });
-    int64_t columns = g_.inner;
-    for (int a = g_.rank - 1; a >= 0; --a) {
-        int64_t lines = g_.outer;
-        for (int b = 0; b < a; ++b) lines *= out_size(b);
-        auto next = std::make_unique<Buffer>(lines * in_size(a) * columns * sum_bytes);
-        const AxisSum sum{&g_.axes[a], type, true, columns, sums->as<void>(), next->as<void>()};
-        parallel(lines, [&](int64_t line, Scratch& scratch) { k.axis_sum(sum, {line, 0, columns}, scratch); });
-        sums = std::move(next);
-        columns *= in_size(a);
+    if (inputs_ > 0) sum_large(type, true, g, gx);
+}
+
+// The sums of a large pooling, axis by axis, last axis first; transposed, the sums of the windows' shares.
+void Plan::sum_large(DType type, bool transposed, const View& elements, void* result) const {
+    const Kernels& k = kernels();
+    const bool twofold = type == DType::f64 || type == DType::i64 || type == DType::u64 || (transposed && type > DType::f64);
+    const int64_t bytes = twofold ? 16 : 8;
+    const int first = innermost(elements), last = std::min(first, outermost());
+    // Averages are divided in the end, shares in the beginning: by what this axis says, and what the others do.
+    const auto products = [&](int from, int to) {
+        std::vector<int64_t> all{1};
+        for (int a = from; a < to; ++a) {
+            const std::vector<int64_t> before = std::move(all);
+            all.clear();
+            for (const int64_t value : before)
+                for (int64_t o = 0; o < out_size(a); ++o) all.push_back(value * divisor(g_.axes[a], o));
+        }
+        return all;
+    };
+    std::vector<Divisor> columns_divisors;
+    std::vector<int64_t> line_divisors = products(0, transposed ? first : last);
+    if (!transposed && last < first) {
+        for (const int64_t value : products(last + 1, g_.rank)) columns_divisors.push_back({value, 0});
+        for (size_t i = columns_divisors.size(), until = i; i-- > 0;) {
+            if (i + 1 < columns_divisors.size() && columns_divisors[i].value != columns_divisors[i + 1].value) until = i + 1;
+            columns_divisors[i].until = static_cast<int64_t>(until);
+        }
+    } else {
+        for (int64_t& value : line_divisors) value *= products(first + 1, g_.rank)[0];   // these axes are single
     }
-    each_box(false, bytes, 0, [&](const Box& box, Scratch&) { k.spread_end(job, box, sums->as<void>()); });
+    const int64_t image_out = (transposed ? inputs_ : outputs_) / g_.outer;
+    each_group(bytes, [&](int64_t n, int64_t images) {
+        std::unique_ptr<Buffer> sums;
+        int64_t columns = g_.inner;
+        for (int a = first; a >= last; --a) {
+            const Axis& axis = g_.axes[a];
+            AxisSum job{};
+            job.axis = &axis;
+            job.type = type;
+            job.transposed = transposed;
+            job.columns = columns;
+            job.inner = g_.inner;
+            int64_t before = 1;
+            for (int b = 0; b < a; ++b) before *= transposed ? out_size(b) : in_size(b);
+            job.lines = images * before;
+            if (sums) job.sums = sums->as<void>();
+            else job.geometry = &g_, job.elements = elements, job.first_line = n * before;
+            if (a == (transposed ? first : last)) {
+                job.line_divisors = line_divisors.data();
+                job.lines_of_image = static_cast<int64_t>(line_divisors.size());
+                if (!columns_divisors.empty()) job.divisors = columns_divisors.data();
+            }
+            const int64_t results = transposed ? axis.size : axis.count;
+            std::unique_ptr<Buffer> next;
+            if (a > last) next = std::make_unique<Buffer>(job.lines * results * columns * bytes), job.sums_out = next->as<void>();
+            else job.result = static_cast<char*>(result) + n * image_out * dtype_bytes(type);
+            each_part(axis, transposed, job.lines, columns, bytes, [&](const Part& part, Scratch& scratch) { k.axis_sum(job, part, scratch); });
+            sums = std::move(next);
+            columns *= results;
+        }
+    });
 }
 
 // ---- ties: every element equal to y belongs to the choice ------------------------------------------------------------

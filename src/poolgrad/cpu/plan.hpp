@@ -23,7 +23,6 @@ public:
     View dense(const void* data, bool outputs, int64_t bytes) const;   // a contiguous array of the input or output shape
     int64_t inputs() const { return inputs_; }                         // elements of the whole input and output
     int64_t outputs() const { return outputs_; }
-    bool needs_dense_input() const { return large_; }
 
     // The five maps and their fusions. Null pointers in `code` or `y` of maximum mean: not wanted.
     void maximum(DType type, const View& x, void* y, void* code, int code_width, bool ignore_nan) const;
@@ -50,7 +49,8 @@ private:
     Geometry g_;
     std::vector<std::vector<int64_t>> lists_;
     int64_t inputs_, outputs_;
-    bool large_;        // windows overlap so often that maxima and sums are made axis by axis
+    // Whether windows overlap so often that maxima, their codes and sums are made axis by axis.
+    bool large_, large_coded_, large_sums_;
     bool crowded_;      // an input lies in so many windows that put goes by decoding
     int64_t in_size(int a) const { return g_.axes[a].size; }
     int64_t out_size(int a) const { return g_.axes[a].count; }
@@ -59,13 +59,18 @@ private:
     Tiles tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) const;
     template <class F> void each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped = false) const;
     template <class F> void each_slab(F&& f) const;
+    template <class F> void each_group(int64_t bytes, F&& f) const;
     bool streaming(const void* data, int64_t elements, int64_t bytes) const;
     int equal_width() const;
     bool no_windows(void* gx, int64_t bytes) const;
     bool follows_codes(DType type) const;
     bool overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const;
     Scan scan_job(DType type, bool ignore_nan) const;
-    void choose_large(DType type, const View& x, bool ignore_nan, uint32_t* codes, void* values) const;
+    int innermost(const View& view) const;
+    int outermost() const;
+    bool choose_large(DType type, const View& x, bool ignore_nan, Carry carry, const View& v, void* result, const void* expected = nullptr,
+                      void* maxima = nullptr) const;
+    void sum_large(DType type, bool transposed, const View& elements, void* result) const;
     void match_large(DType type, const View& x, const void* equal, bool ignore_nan, uint32_t* codes) const;
     int64_t index_of(int64_t n, const int64_t* at, int64_t c, int scope) const;
 };
