@@ -201,7 +201,7 @@ class TestErrors:
 @pytest.mark.parametrize(
     ("source", "name", "known"),
     [
-        ("plan.cpp", "double large_overlap", parts.LARGE_OVERLAP),
+        ("plan.cpp", "double large_additions", parts.LARGE_ADDITIONS),
         ("sums.hpp", "int64_t long_window", parts.LONG_WINDOW),
     ],
 )
