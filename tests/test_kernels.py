@@ -457,6 +457,41 @@ def test_a_choice_outside_its_window_is_found(rng):
         assert backend.choice_fault(pool, bad) is not None, (place, code)
 
 
+@pytest.mark.parametrize("shape", [(1, 3, 9, 40), (1, 9, 40, 17)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
+def test_a_code_that_names_nothing_takes_nothing(rng, dtype, shape):
+    """Choices are checked before, but nobody can promise that they are not changed meanwhile."""
+    layout, axes = ("NCHW", (2, 3)) if shape[1] == 3 else ("NHWC", (1, 2))
+    pool = Pool.of(shape, layout, tuple(pw.regular(shape[a], 3, 1, "SAME") for a in axes))
+    v = array_of(rng, shape, dtype)
+    choice = backend.choose(pool, v, "propagate")
+    for code in (9, 31, 32, 255):
+        bad = np.where(rng.random(choice.shape) < 0.5, np.uint8(code), choice)
+        assert_same_bits(
+            backend.take(pool, v, bad), np.where(bad == code, v.dtype.type(0), backend.take(pool, v, choice))
+        )
+
+
+@pytest.mark.parametrize(("k", "s"), [(3, 1), (2, 1), (5, 1)])
+def test_results_past_the_caches(rng, k, s):
+    """Large results are written in whole cache lines wherever rows end: the same bits as image by image."""
+    whole = Pool.of((3, 901, 899), "NHW", tuple(pw.regular(n, k, s, "SAME") for n in (901, 899)))
+    one = Pool.of((1, 901, 899), "NHW", whole.windows)
+    x, v, g = (array_of(rng, whole.shape, "float32") for _ in range(3))
+    x[0, 7, ::5], x[1, 8, 3], x[2, 9] = -0.0, np.nan, -np.inf
+    choice = backend.choose(whole, x, "propagate")
+    for name, call in {
+        "maximum": lambda p, i: backend.maximum(p, x[i], "propagate"),
+        "choice": lambda p, i: backend.choose(p, x[i], "propagate"),
+        "take": lambda p, i: backend.take(p, v[i], choice[i]),
+        "put": lambda p, i: backend.put(p, g[i], choice[i]),
+        "max_take": lambda p, i: backend.max_take(p, x[i], v[i], "first", "propagate"),
+        "max_put": lambda p, i: backend.max_put(p, x[i], g[i], "first", "propagate"),
+    }.items():
+        parts = [call(one, slice(i, i + 1)) for i in range(3)]
+        assert_same_bits(call(whole, slice(None)), np.concatenate(parts), name)
+
+
 def test_results_go_where_they_are_told(rng):
     """`out=` is filled and returned."""
     x = array_of(rng, (2, 8, 8, 5), "float32")

@@ -30,7 +30,8 @@ constexpr double large_overlap = 24.0;                // visits per element from
 constexpr double large_coded_overlap = 64.0;          // for their codes,
 constexpr double large_additions = 32.0;              // and additions per element (rows first, then along the row) for sums
 constexpr double crowded_overlap = 100.0;             // windows per element from which put by decoding pays
-constexpr int64_t many_elements = 64;                 // elements of a window from which take by decoding pays
+constexpr int64_t many_elements = 64;                 // elements of a window from which following codes pays in vectors of channels
+constexpr int64_t few_elements = 9;                   // and from which it pays along rows although they have to be found first
 
 // Scratch arrays of a whole operation.
 struct Buffer {
@@ -360,6 +361,27 @@ bool Plan::overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const {
     return work > 1.5;
 }
 
+// Room for the codes of a box of windows.
+View Plan::codes_of(const Box& outputs, int width, Scratch& scratch) const {
+    View codes{};
+    codes.outer_split = 1;
+    int64_t step = g_.inner, offset = 0;
+    for (int a = g_.rank - 1; a >= 0; --a) {
+        codes.step[a] = step;
+        offset += outputs.low[a] * step;
+        step *= outputs.high[a] - outputs.low[a];
+    }
+    codes.outer_step[0] = step;
+    offset += outputs.n * step;
+    const int64_t total = step * (outputs.n_end - outputs.n);
+    constexpr int64_t margin = 64;   // vectors may read a little to both sides
+    char* memory = static_cast<char*>(reserve(scratch, 5, static_cast<size_t>((total + 2 * margin) * width)));
+    codes.data = memory + (margin - offset) * width;
+    codes.begin = memory;
+    codes.end = memory + (total + 2 * margin) * width;
+    return codes;
+}
+
 void Plan::max_put(DType type, const View& x, const View& g, const void* equal, void* gx, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
     if (no_windows(gx, bytes)) return;
@@ -397,29 +419,15 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
             Box outputs;
             outputs.n = box.n;
             outputs.n_end = box.n_end;
-            View codes{};
-            codes.outer_split = 1;
-            int64_t step = g_.inner, offset = 0;
-            for (int a = g_.rank - 1; a >= 0; --a) {
+            for (int a = 0; a < g_.rank; ++a) {
                 outputs.low[a] = cover(g_.axes[a], box.low[a]).first;
                 outputs.high[a] = std::max(outputs.low[a], cover(g_.axes[a], box.high[a] - 1).last);
-                codes.step[a] = step;
-                offset += outputs.low[a] * step;
-                step *= outputs.high[a] - outputs.low[a];
             }
-            codes.outer_step[0] = step;
-            offset += box.n * step;
-            const int64_t total = step * (box.n_end - box.n);
-            constexpr int64_t margin = 64;   // vectors may read a little to both sides
-            char* memory = static_cast<char*>(reserve(scratch, 5, static_cast<size_t>((total + 2 * margin) * choose.code_width)));
-            codes.data = memory + (margin - offset) * choose.code_width;
-            codes.begin = memory;
-            codes.end = memory + (total + 2 * margin) * choose.code_width;
             Scan mine = choose;
-            mine.code = codes;
+            mine.code = codes_of(outputs, choose.code_width, scratch);
             k.scan(mine, outputs, scratch);
             Put then = put;
-            then.code = codes;
+            then.code = mine.code;
             (coded ? k.put_coded : k.put)(then, box, scratch);
         },
         true);
@@ -444,7 +452,22 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     job.code_width = 1;
     job.streaming = streaming(y, outputs_, bytes);
     const Kernels& k = kernels();
-    each_box(true, 2 * bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); }, true);
+    // Along rows it is quicker to choose first and then to follow the codes, which stay in the cache.
+    const bool in_two = g_.inner * bytes < 64 && g_.elements >= few_elements;
+    if (in_two) job.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
+    each_box(
+        true, 2 * bytes, in_two ? job.code_width : 0,
+        [&](const Box& box, Scratch& scratch) {
+            if (!in_two) return k.scan(job, box, scratch);
+            Scan mine = job;
+            mine.what = What::code;
+            mine.code = codes_of(box, job.code_width, scratch);
+            k.scan(mine, box, scratch);
+            mine.what = What::take;
+            mine.wanted = mine.code;
+            k.take_coded(mine, box, scratch);
+        },
+        true);
 }
 
 // Calls f for every part of a pass along an axis. A part stays in the cache with all that it reads, unless windows are so long

@@ -65,6 +65,7 @@ private:
     bool no_windows(void* gx, int64_t bytes) const;
     bool follows_codes(DType type) const;
     bool overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const;
+    View codes_of(const Box& outputs, int width, Scratch& scratch) const;
     Scan scan_job(DType type, bool ignore_nan) const;
     int innermost(const View& view) const;
     int outermost() const;

@@ -2,7 +2,7 @@
 // along the channels where there are enough of them, else along the row.
 //
 // A Reducer says: `lanes`; begin_row(taps, n, image, walk); channels<vectors>(window, c); row<Step, masked, vectors>(block);
-// single(window, c).
+// single(window, c); whole_row(w0, w1), which may decline; end_row(elements).
 #pragma once
 
 #include "vec.hpp"
@@ -59,10 +59,11 @@ template <class T> class LineWriter {
     }
 
 public:
-    // Room for rows of up to `longest` elements and a vector is taken from two slots of the scratch memory.
+    // Room for rows of up to `longest` elements and a vector is taken from a slot of the scratch memory.
     LineWriter(int64_t images, int64_t longest, Scratch& scratch, int slot) : count(images) {
-        runs = static_cast<Run*>(reserve(scratch, slot, sizeof(Run) * static_cast<size_t>(images)));
-        row = static_cast<char*>(reserve(scratch, slot + 1, static_cast<size_t>(longest) * sizeof(T) + 3 * line));
+        const size_t kept = sizeof(Run) * static_cast<size_t>(images);
+        runs = static_cast<Run*>(reserve(scratch, slot, kept + static_cast<size_t>(longest) * sizeof(T) + 3 * line));
+        row = reinterpret_cast<char*>(runs) + kept;
         for (int64_t i = 0; i < images; ++i) runs[i].to = nullptr, runs[i].kept = 0;
     }
 
@@ -228,7 +229,9 @@ template <class Reducer> void reduce_box(Reducer& r, const Geometry& g, const Bo
         for (int64_t i = box.n; i < box.n_end; ++i) {   // the same rows of all images: what is known of one holds for the others
             const int64_t image = outer_offset(x, i);
             r.begin_row(taps, n, i, walk);
-            reduce_row(r, g, box.low[g.rank - 1], box.high[g.rank - 1], image + taps[0].offset, image + taps[n - 1].offset, low, high);
+            const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1];
+            if (!r.whole_row(w0, w1)) reduce_row(r, g, w0, w1, image + taps[0].offset, image + taps[n - 1].offset, low, high);
+            r.end_row((w1 - w0) * g.inner);
         }
     } while (next_row(box, g.rank, walk));
     r.finish();

@@ -18,6 +18,14 @@ template <class Order, Mode mode, What what> struct Scanner {
     using Values = Vec<Stored, lanes>;
     using Codes = Vec<I, lanes>;
 
+    // The winners of the columns that a row of windows reads, with room for the padding on both sides.
+    struct Columns {
+        Key* keys = nullptr;     // null: not this way
+        I* codes = nullptr;
+        int64_t first, count;    // the real ones, flat
+        int64_t begin;           // where they begin in the room
+    };
+
     const Scan& job;
     const Geometry& g;
     const Axis& axis;
@@ -30,6 +38,9 @@ template <class Order, Mode mode, What what> struct Scanner {
     const char* wanted_code = nullptr;
     Stored* y = nullptr;
     char* code = nullptr;
+    Columns columns;
+    LineWriter<Stored>* lines = nullptr;   // of rows that are written past the caches
+    int64_t first_image = 0, row_begin = 0;
 
     Scanner(const Scan& job, Order order)
         : job(job),
@@ -37,6 +48,145 @@ template <class Order, Mode mode, What what> struct Scanner {
           axis(g.axes[g.rank - 1]),
           order(order),
           ahead(read_ahead<Stored>(g, source())) {}
+
+    // ---- column by column -------------------------------------------------------------------------------------------
+    // Where vectors lie along the row, the rows of a window are compared first, once for all windows that share a column; then
+    // the columns. What that cannot tell (where the first NaN is, which zero came first) is found by visiting every element.
+
+    static constexpr bool by_columns = mode == Mode::maximum && what != What::take && Order::key_is_value;
+    using Natural = Vec<typename IntOf<sizeof(Key)>::natural, lanes>;   // codes that are compared
+
+    void prepare_columns(const Box& box, Scratch& scratch) {
+        constexpr int64_t most_elements = 64;   // so that the code of padding, which is larger than all others, fits any lane
+        const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1], reach = (axis.window - 1) * axis.dilation;
+        const bool steps = axis.stride == 1 || (axis.stride == 2 && g.inner == 1);
+        if (g.rank == 1 || g.inner >= lanes || !axis.uniform || !steps) return;
+        // Two columns cost more to merge than to visit, and so does little more than a vector of them.
+        if (axis.window < 3 && (writes_code || (w1 - w0) * g.inner < 2 * lanes)) return;
+        if (writes_code && g.elements > most_elements) return;
+        const int64_t from = w0 * axis.stride - axis.before, to = (w1 - 1) * axis.stride - axis.before + reach + 1;
+        columns.first = larger(0, from) * g.inner;
+        columns.count = smaller(axis.size, to) * g.inner - columns.first;
+        columns.begin = columns.first - from * g.inner;
+        if (columns.count < lanes) return;
+        const int64_t room = (to - from) * g.inner + 2 * axis.stride * lanes;
+        columns.keys = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(room)));
+        columns.codes = static_cast<I*>(reserve(scratch, 3, sizeof(I) * static_cast<size_t>(room)));
+        for (int64_t i = 0; i < room; ++i) columns.keys[i] = lowest_real(), columns.codes[i] = static_cast<I>(most_elements);
+    }
+
+    static POOLGRAD_INLINE Key lowest_real() {
+        if constexpr (Order::has_nan) return static_cast<Key>(-__builtin_inf());
+        else return Order::lowest();
+    }
+
+    template <int vectors> POOLGRAD_INLINE void compare_rows(const Stored* p, Key* keys, I* codes, Keys (&sum)[vectors]) const {
+        const Tap* const rows = taps;
+        const int64_t count = tap_count;
+        Keys best[vectors];
+        Codes at[vectors];
+        for (int u = 0; u < vectors; ++u) {
+            const Values element = load<Values>(p + rows[0].offset + u * lanes);
+            best[u] = order.keys(element), at[u] = Codes{} + static_cast<I>(rows[0].code);
+            if constexpr (Order::has_nan) sum[u] += element;
+        }
+        for (int64_t t = 1; t < count; ++t)
+            for (int u = 0; u < vectors; ++u) {
+                const Values element = load<Values>(p + rows[t].offset + u * lanes);
+                const Keys key = order.keys(element);
+                if constexpr (Order::has_nan) sum[u] += element;
+                if constexpr (writes_code) at[u] = key > best[u] ? Codes{} + static_cast<I>(rows[t].code) : at[u];
+                best[u] = larger_lanes(key, best[u]);
+            }
+        for (int u = 0; u < vectors; ++u) {
+            store(keys + u * lanes, best[u]);
+            if constexpr (writes_code) store(codes + u * lanes, at[u]);
+        }
+    }
+
+    // The winners of a vector of windows, from those of their columns: of equal ones the one with the smallest code, which is
+    // the first in scan order.
+    template <class Step> static POOLGRAD_INLINE Keys compare_columns(const Key* keys, const I* codes, int64_t window, int64_t step, Natural& at) {
+        Keys best = Step::template get<Key, lanes>(keys);
+        for (int64_t j = 1; j < window; ++j) best = larger_lanes(Step::template get<Key, lanes>(keys + j * step), best);
+        if constexpr (writes_code) {
+            at = Natural{} - 1;
+            for (int64_t j = 0; j < window; ++j) {
+                const Natural mine = reinterpret_cast<Natural>(Step::template get<I, lanes>(codes + j * step) + static_cast<I>(j));
+                const Codes hit = Step::template get<Key, lanes>(keys + j * step) == best;
+                const Natural first = mine < at ? mine : at;
+                at = hit ? first : at;
+            }
+        }
+        return best;
+    }
+
+    bool has_negative_zero() const {
+        if constexpr (Order::has_nan) {
+            const Codes sign = reinterpret_cast<Codes>(-Keys{});
+            for (int64_t t = 0; t < tap_count; ++t)
+                for (int64_t i = 0; i < columns.count; i += lanes) {
+                    const auto at = smaller(i, columns.count - lanes);
+                    if (any_lane(load<Codes>(x + columns.first + taps[t].offset + at) == sign)) return true;
+                }
+        }
+        return false;
+    }
+
+    // `fixed` is the window along the row, or 0 for any.
+    template <class Step, int fixed> __attribute__((noinline)) bool row_by_columns(int64_t w0, int64_t w1) {
+        const Stored* const from = x + columns.first;
+        Key* const keys = columns.keys;
+        I* const codes = columns.codes;
+        const int64_t begin = columns.begin, count = columns.count;
+        Keys sum[2] = {};
+        int64_t i = 0;
+        for (; i + 2 * lanes <= count; i += 2 * lanes) {
+            if (ahead) look_ahead(columns.first + i, 2 * lanes);
+            compare_rows<2>(from + i, keys + begin + i, codes + begin + i, sum);
+        }
+        for (; i < count; i += lanes) {
+            const int64_t last = smaller(i, count - lanes);   // overlaps the block before
+            Keys more[1] = {};
+            compare_rows<1>(from + last, keys + begin + last, codes + begin + last, more);
+            if constexpr (Order::has_nan) sum[0] += more[0];
+        }
+        if constexpr (Order::has_nan) {
+            if (any_nan(sum[0] + sum[1])) return false;
+        }
+        Codes zeros{};
+        const int64_t end = (w1 - w0) * g.inner, window = fixed ? fixed : axis.window, step = axis.dilation * g.inner;
+        const int width = job.code_width;
+        Stored* const values = y + w0 * g.inner;
+        char* const chosen = code + w0 * g.inner * width;
+        for (int64_t f = 0; f < end; f += lanes) {
+            if (end >= lanes) f = smaller(f, end - lanes);
+            Natural at;
+            const Keys best = compare_columns<Step>(keys + f * Step::stride, codes + f * Step::stride, window, step, at);
+            const Values value = order.values(best);
+            if constexpr (writes_value && Order::has_nan) zeros |= best == Keys{};
+            if (f + lanes <= end) {
+                if constexpr (writes_value) store(values + f, value);
+                if constexpr (writes_code) store_codes<I, lanes>(chosen + f * width, width, reinterpret_cast<Codes>(at));
+            } else {
+                alignas(64) char some[8 * lanes];
+                if constexpr (writes_code) store_codes<I, lanes>(some, width, reinterpret_cast<Codes>(at));
+                if constexpr (writes_code) __builtin_memcpy(chosen + f * width, some, static_cast<size_t>((end - f) * width));
+                if constexpr (writes_value) __builtin_memcpy(values + f, &value, sizeof(Stored) * static_cast<size_t>(end - f));
+            }
+        }
+        return !any_lane(zeros) || !has_negative_zero();
+    }
+
+    // A whole row of windows, if it can be done this way.
+    bool whole_row(int64_t w0, int64_t w1) {
+        if constexpr (by_columns) {
+            if (!columns.keys) return false;
+            if (axis.stride == 1) return axis.window == 3 ? row_by_columns<EveryElement, 3>(w0, w1) : row_by_columns<EveryElement, 0>(w0, w1);
+            return axis.window == 3 ? row_by_columns<EverySecond, 3>(w0, w1) : row_by_columns<EverySecond, 0>(w0, w1);
+        }
+        return false;
+    }
 
     const View& source() const { return mode == Mode::choice ? job.v : job.x; }
 
@@ -48,7 +198,10 @@ template <class Order, Mode mode, What what> struct Scanner {
         if constexpr (mode == Mode::equal) wanted = static_cast<const Stored*>(job.wanted.data) + row_offset(job.wanted, image, walk, g.rank);
         if constexpr (mode == Mode::choice)
             wanted_code = static_cast<const char*>(job.wanted.data) + row_offset(job.wanted, image, walk, g.rank) * job.code_width;
-        if constexpr (writes_value) y = static_cast<Stored*>(job.y.data) + row_offset(job.y, image, walk, g.rank);
+        if constexpr (writes_value) {
+            y = static_cast<Stored*>(job.y.data) + row_offset(job.y, image, walk, g.rank);
+            if (lines) y = lines->open(image - first_image, y + row_begin) - row_begin;
+        }
         if constexpr (writes_code) code = static_cast<char*>(job.code.data) + row_offset(job.code, image, walk, g.rank) * job.code_width;
     }
 
@@ -59,6 +212,10 @@ template <class Order, Mode mode, What what> struct Scanner {
             if constexpr (mode != Mode::choice) ask_for(x + taps[t].offset + at + ahead, count);
             if constexpr (what == What::take) ask_for(v + taps[t].offset + at + ahead, count);
         }
+    }
+
+    void end_row(int64_t elements) {
+        if (lines) lines->close(elements);
     }
 
     void finish() {
@@ -380,7 +537,13 @@ template <class Order, Mode mode, What what> void run(const Scan& job, const Box
         }
     }
     Vectors r(job, order);
-    reduce_box(r, *job.geometry, box, scratch);
+    const Geometry& g = *job.geometry;
+    if constexpr (Vectors::by_columns) r.prepare_columns(box, scratch);
+    const bool in_lines = Vectors::writes_value && job.streaming && g.inner < Vectors::lanes;
+    const int64_t row_begin = box.low[g.rank - 1] * g.inner, row_end = box.high[g.rank - 1] * g.inner;
+    LineWriter<typename Order::Stored> lines(in_lines ? box.n_end - box.n : 0, row_end - row_begin, scratch, 6);
+    if (in_lines) r.lines = &lines, r.first_image = box.n, r.row_begin = row_begin;
+    reduce_box(r, g, box, scratch);
 }
 
 template <class Order> void run_order(const Scan& job, const Box& box, Scratch& scratch, Order order) {

@@ -198,6 +198,20 @@ template <class V> POOLGRAD_INLINE bool any_nan(V v) {
     return any;
 }
 
+// Whether any lane of a comparison holds.
+template <class V> POOLGRAD_INLINE bool any_lane(V v) {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(V) == 64) return _mm512_test_epi64_mask(reinterpret_cast<__m512i>(v), reinterpret_cast<__m512i>(v));
+#elif defined(__AVX__)
+    if constexpr (sizeof(V) == 32) return _mm256_movemask_epi8(reinterpret_cast<__m256i>(v));
+#elif defined(__x86_64__)
+    if constexpr (sizeof(V) == 16) return _mm_movemask_epi8(reinterpret_cast<__m128i>(v));
+#endif
+    bool any = false;
+    for (unsigned i = 0; i < sizeof(V) / sizeof(v[0]); ++i) any |= v[i] != 0;
+    return any;
+}
+
 // All ones in the lanes [low, high).
 template <class T, int lanes> POOLGRAD_INLINE auto lane_mask(int64_t low, int64_t high) {
     const auto lane = iota<T, lanes>();
