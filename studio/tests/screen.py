@@ -20,6 +20,7 @@ from playwright.sync_api import (
     Browser,
     BrowserContext,
     ConsoleMessage,
+    FloatRect,
     Locator,
     Page,
     Playwright,
@@ -114,8 +115,13 @@ class Screen:
         found = self.page.locator(".react-flow__node [data-testid^='block-']").all()
         return {str(block.get_attribute("data-testid")).removeprefix("block-") for block in found}
 
-    def wires(self) -> int:
-        return self.page.locator(".react-flow__edge").count()
+    def has_blocks(self, *names: str) -> None:
+        """Exactly these are on the page."""
+        expect(self.page.locator(".react-flow__node-block")).to_have_count(len(names))
+        self.until(lambda: self.block_names() == set(names), f"the blocks are {names}, not {self.block_names()}")
+
+    def has_wires(self, count: int) -> None:
+        expect(self.page.locator(".react-flow__edge")).to_have_count(count)
 
     # -- doing --------------------------------------------------------------------------------------------------------
 
@@ -164,18 +170,42 @@ class Screen:
         mouse.move(*end, steps=6)
         mouse.up()
 
-    def middle(self, where: Locator) -> tuple[float, float]:
+    def box(self, where: Locator) -> FloatRect:
+        """Where something is, once it does not move any more."""
+        where.evaluate(
+            """(element) => new Promise((resolve) => {
+                let [last, still] = ["", 0];
+                const look = () => {
+                    const {x, y, width, height} = element.getBoundingClientRect();
+                    const now = [x, y, width, height].join();
+                    still = now === last ? still + 1 : 0;
+                    last = now;
+                    if (still < 5) requestAnimationFrame(look);
+                    else resolve();
+                };
+                look();
+            })"""
+        )
         box = where.bounding_box()
         assert box is not None, f"{where} is not on the screen"
+        return box
+
+    def middle(self, where: Locator) -> tuple[float, float]:
+        box = self.box(where)
         return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
     def wire(self, source: str, target: str) -> None:
         """Draws a wire from an output to a pin."""
         self.drag(self.middle(self.at(f"pin-{source}")), self.middle(self.at(f"pin-{target}")))
 
+    def select(self, block: str) -> None:
+        """With a click; what the inspector shows belongs to the block from then on."""
+        self.block(block).locator(".block-head").click()
+        expect(self.block_name()).to_have_value(block)
+
     def set(self, block: str, **attributes: str) -> None:
         """Types attributes in the inspector."""
-        self.block(block).locator("header, .head, [class*=head]").first.click()
+        self.select(block)
         for name, text in attributes.items():
             field = self.at(f"attribute-{name}")
             field.fill(text)

@@ -21,9 +21,11 @@ export class Runs {
     if (this.starting || run?.state === "running") return;
     this.starting = true;
     this.reported = {};
-    this.studio.set({ progress: {} });
-    await this.studio.askAboutPage("run", { ...(fetch ? { fetch } : {}), ...(engine ? { engine } : {}) });
+    // What the last run came to is no longer said.
+    this.studio.set({ progress: {}, run: null });
+    const started = await this.studio.askAboutPage("run", { ...(fetch ? { fetch } : {}), ...(engine ? { engine } : {}) });
     this.starting = false;
+    if (!started && this.studio.state.run === null) this.studio.set({ run });
   }
 
   /** Runs a page that was just opened; with the pictures its blocks grow, so it is fitted once more. */
