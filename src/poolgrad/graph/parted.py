@@ -122,10 +122,9 @@ def in_memory(array: Any, memory: int) -> Array:
 
 def computed_parts(array: Any) -> Iterator[tuple[tuple[slice, ...], Array]]:
     """The chunks of an array with their places, a few computed at a time."""
-    numbers = list(np.ndindex(array.numblocks))
+    numbers, at_once = np.ndindex(array.numblocks), os.cpu_count() or 1
     ends = [[0, *itertools.accumulate(sizes)] for sizes in array.chunks]
-    for begin in range(0, len(numbers), count := os.cpu_count() or 1):
-        batch = numbers[begin : begin + count]
+    while batch := list(itertools.islice(numbers, at_once)):
         parts = dask.compute(*(array.blocks[number] for number in batch))
         for number, part in zip(batch, parts, strict=True):
             yield tuple(slice(end[i], end[i + 1]) for i, end in zip(number, ends, strict=True)), part
