@@ -457,6 +457,18 @@ def test_gradients_appear_as_blocks_that_run(tab, other, page):
     assert tab.results[made["keys"][0]][1].sum() == 4, "four windows, a one from each"
 
 
+def test_gradients_leave_what_is_there_as_it_was_typed(tab, page):
+    """So its results are still those of the page."""
+    tab.open(page)
+    pool = {"type": "MaxPool", "attributes": {"ksize": "1, 2,2,1", "strides": "1,2,2,1", "padding": "SAME"}}
+    tab.edit(["block", "pool", pool])
+    assert tab.run()["state"] == "done"
+    tab.ask("gradients", outputs=["pool.output"], inputs=["x.output"])
+    again = tab.open(page)
+    assert again["doc"]["block"]["pool"] == pool
+    assert again["stale"] == []
+
+
 def test_a_gradient_that_does_not_exist_is_refused(tab, page):
     tab.open(page)
     with pytest.raises(Refusal):

@@ -199,7 +199,14 @@ def test_the_gallery_opens_and_runs_an_example_with_one_click(screen, images):
     screen.at("zoom-fit").click()
     screen.shoot(images / "page.png")
     screen.at("home").click()
-    expect(screen.at("page-maxpool3dgrad.page.json").first).to_be_visible()
+    screen.at("page-maxpool3dgrad.page.json").click()
+    screen.ready()
+    expect(screen.page.locator("[data-testid^=result-] canvas")).to_have_count(4)
+    pane = screen.box(screen.at("canvas"))
+    for name in screen.block_names():
+        box = screen.box(screen.block(name))
+        assert box["y"] >= pane["y"], "a page with results opens so that all of it is seen"
+        assert box["y"] + box["height"] <= pane["y"] + pane["height"], name
 
 
 @pytest.mark.parametrize("example", ["avgpool3dgrad", "fractional_picture", "fractionalmaxpoolgrad", "maxpoolgradgrad",

@@ -339,7 +339,10 @@ class Room:
             raise Refused("refused", getattr(error, "reason", None) or str(error)) from None
         doc = document.from_file(page.to_dict())
         positions = layout.below(self.doc, doc, made["blocks"])
-        doc = {**doc, "note": self.doc["note"], "position": {**self.doc["position"], **positions}}
+        # What is there stays as it was typed: its results count on.
+        blocks = {name: self.doc["block"].get(name, block) for name, block in doc["block"].items()}
+        places = {**self.doc["position"], **positions}
+        doc = {**doc, "page": self.doc["page"], "block": blocks, "note": self.doc["note"], "position": places}
         self.apply(document.difference(self.doc, doc), "Add gradients", member, echo=True)
         return {"type": "accepted", "version": self.version, "keys": made["wires"], "blocks": made["blocks"]}
 

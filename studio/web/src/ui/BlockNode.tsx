@@ -203,7 +203,7 @@ function BlockResult({ id, output }: { id: string; output: string }) {
       data-testid={`result-${key}`}
     >
       <span className="hidden-label">Result of {key}:</span>
-      {elements(summary) === 1 ? <Scalar result={result} /> : result.values && <Heat result={result} />}
+      {elements(summary) === 1 ? <Scalar result={result} /> : <Picture result={result} />}
       <span className="facts">
         <span>
           {shapeText(summary.dims)} {summary.dtype_of}
@@ -212,6 +212,11 @@ function BlockResult({ id, output }: { id: string; output: string }) {
       </span>
     </button>
   );
+}
+
+/** Its room is kept while the picture is on its way, so that the page does not grow after it was shown. */
+function Picture({ result }: { result: Result }) {
+  return result.values ? <Heat result={result} /> : <span className="picture-room" />;
 }
 
 function Scalar({ result }: { result: Result }) {
