@@ -753,6 +753,11 @@ def test_the_grid_keeps_its_row_and_column_numbers_in_sight(screen, write_page):
     screen.at("view-grid").click()
     grid = screen.at("value-grid")
     expect(grid.get_by_role("cell").first).not_to_have_text("…")
+    row = grid.get_by_role("row").nth(3)
+    assert screen.box(row.get_by_role("rowheader"))["y"] == screen.box(row.get_by_role("cell").first)["y"], "in line"
+    head = grid.get_by_role("columnheader")
+    assert screen.box(head.nth(0))["y"] == screen.box(head.nth(2))["y"], "one line of heads"
+    assert screen.box(head.nth(2))["x"] == screen.box(row.get_by_role("cell").nth(1))["x"]
     grid.evaluate("(box) => box.scrollTo(6000, 4000)")
     shown = grid.get_by_role("cell").last
     expect(shown).not_to_have_text("…")
