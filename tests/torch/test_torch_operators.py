@@ -324,6 +324,35 @@ def test_under_inference_mode_and_no_grad(device):
     assert not plain.requires_grad
 
 
+@pytest.mark.parametrize("memory_format", FORMATS)
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+def test_results_may_be_changed_in_place(name, memory_format, device):
+    """As `nn.ReLU(inplace=True)` does behind a pooling; PyTorch forbids it for views made by a formula of autograd."""
+    x = torch.randn(2, 3, 6, 6, device=device).contiguous(memory_format=memory_format)
+    pool, theirs = getattr(pt, name), getattr(torch.nn.functional, name)
+    a, b = (x.clone(memory_format=torch.preserve_format).requires_grad_() for _ in range(2))
+    pool(a, 2).relu_().sum().backward()
+    theirs(b, 2).relu_().sum().backward()
+    torch.testing.assert_close(a.grad, b.grad)
+    weight = torch.tensor(2.0, device=device, requires_grad=True)
+    with torch.no_grad():
+        y = pool(x, 2)
+    assert not y._is_view()
+    y.mul_(weight).sum().backward()
+    torch.testing.assert_close(weight.grad, theirs(x, 2).sum())
+
+
+def test_nothing_is_recorded_where_autograd_is_off(device):
+    """Inference mode does not record even with `enable_grad` inside it, and neither do the kernels of operators."""
+    x = torch.randn(1, 1, 4, 4, device=device, requires_grad=True)
+    for pool in (pt.max_pool2d, pt.avg_pool2d):
+        with torch.inference_mode(), torch.enable_grad():
+            y = pool(x, 2)
+        assert y.is_inference() and not y.requires_grad
+        with torch._C._AutoDispatchBelowAutograd():
+            assert not pool(x, 2).requires_grad
+
+
 def test_subclasses_and_parameters(device):
     x = torch.nn.Parameter(torch.randn(1, 2, 4, 4, device=device))
     pt.max_pool2d(x, 2).sum().backward()

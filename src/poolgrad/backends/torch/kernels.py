@@ -79,11 +79,11 @@ def inverse(order: Order) -> Order:
 
 
 def new(shape: Sequence[int], order: Order, like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
-    """A new tensor of this shape whose memory has this order. Its contents are undefined."""
-    if order == own_order(len(order)):
-        return torch.empty(shape, dtype=dtype or like.dtype, device=like.device)
-    made = torch.empty([shape[i] for i in order], dtype=dtype or like.dtype, device=like.device)
-    return made.permute(inverse(order))
+    """A new tensor of this shape whose memory has this order. Its contents are undefined.
+
+    It is no view of another one: a result of autograd that is a view may not be changed in place.
+    """
+    return torch.empty_permuted(tuple(shape), order, dtype=dtype or like.dtype, device=like.device)
 
 
 def in_order(x: Tensor, order: Order) -> Tensor:
@@ -125,8 +125,11 @@ class Placed(NamedTuple):
         return self._new(self.pool.out_shape, like, dtype)
 
     def _new(self, shape: tuple[int, ...], like: Tensor, dtype: torch.dtype | None) -> tuple[Tensor, Tensor]:
-        seen = like.new_empty(shape, dtype=dtype)
-        return seen if self.back is None else seen.permute(self.back), seen
+        if self.back is None:
+            made = like.new_empty(shape, dtype=dtype)
+            return made, made
+        made = new([shape[i] for i in self.back], self.order, like, dtype)
+        return made, made.permute(self.order)
 
 
 def place(geometry: Sequence[int], x: Tensor, pooled: bool, keep_order: bool = False) -> tuple[Placed, list[int]]:

@@ -25,6 +25,7 @@ from torch import Tensor, is_grad_enabled
 from torch._C import (
     _any_requires_grad,
     _dispatch_keys,
+    _dispatch_tls_is_dispatch_key_excluded,
     _dispatch_tls_local_include_set,
     _len_torch_function_stack,
 )
@@ -87,7 +88,7 @@ class Operator(Generic[_R]):
         call: Callable[..., _R] = self.kernel
         if torch.compiler.is_compiling() or not _unwatched(args):
             call = self.op
-        elif is_grad_enabled() and self.function is not None and _any_requires_grad(*args):
+        elif self.function is not None and _records(args):
             return self.function.apply(None, *args)  # type: ignore[no-any-return]
         return call(*args)
 
@@ -108,6 +109,16 @@ def _unwatched(args: Sequence[Any]) -> bool:
         and _len_torch_function_stack() == 0
         and forward_ad._current_level < 0
         and not _profiler_enabled()
+    )
+
+
+def _records(args: Sequence[Any]) -> bool:
+    """Whether autograd records an unwatched call. In inference mode, and inside the kernels of other operators, it does
+    not, whatever else is switched on."""
+    return (
+        is_grad_enabled()
+        and _any_requires_grad(*args)
+        and not _dispatch_tls_is_dispatch_key_excluded(_KEY.AutogradFunctionality)
     )
 
 
