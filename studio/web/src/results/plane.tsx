@@ -22,7 +22,7 @@ export function startingAxes(dims: readonly number[]): [number, number] {
 export function usePlane(dims: readonly number[]): Plane {
   const [axes, setAxes] = useState<[number, number]>(() => startingAxes(dims));
   const [index, setIndex] = useState<number[]>(() => dims.map(() => 0));
-  const others = dims.flatMap((size, axis) => (axes.includes(axis) ? [] : [{ axis, size }]));
+  const others = dims.flatMap((size, axis) => (axes.includes(axis) || size < 2 ? [] : [{ axis, size }]));
   const at = dims.map((size, axis) => Math.min(index[axis] ?? 0, Math.max(0, size - 1)));
   const sliders =
     dims.length > 2 ? (
@@ -49,7 +49,6 @@ export function usePlane(dims: readonly number[]): Plane {
               min={0}
               max={Math.max(0, size - 1)}
               value={at[axis]}
-              disabled={size < 2}
               data-testid={`slider-${axis}`}
               onChange={(event) => setIndex(at.map((old, i) => (i === axis ? event.target.valueAsNumber : old)))}
             />

@@ -3,7 +3,9 @@ import type { BlockProgress, Header, RunState, Summary } from "../protocol/messa
 import type { Result } from "./state";
 import type { Studio } from "./studio";
 
+/** Milliseconds between two times that news is shown: more on pages with many blocks, which take long to draw. */
 const PAUSE = 80;
+const LONGEST_PAUSE = 500;
 
 export class Runs {
   /** Results and progress come in bursts; they are shown some times a second, and at once when the run ends. */
@@ -23,7 +25,10 @@ export class Runs {
     this.reported = {};
     // What the last run came to is no longer said.
     this.studio.set({ progress: {}, run: null });
-    const started = await this.studio.askAboutPage("run", { ...(fetch ? { fetch } : {}), ...(engine ? { engine } : {}) });
+    const started = await this.studio.askAboutPage("run", {
+      ...(fetch ? { fetch } : {}),
+      ...(engine ? { engine } : {}),
+    });
     this.starting = false;
     if (!started && this.studio.state.run === null) this.studio.set({ run });
   }
@@ -101,7 +106,8 @@ export class Runs {
   }
 
   private soon(): void {
-    this.timer ??= globalThis.setTimeout(() => this.show(), PAUSE);
+    const pause = Math.min(LONGEST_PAUSE, PAUSE + Object.keys(this.studio.state.doc.block).length);
+    this.timer ??= globalThis.setTimeout(() => this.show(), pause);
   }
 
   private show(): void {
