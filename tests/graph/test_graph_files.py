@@ -296,6 +296,7 @@ PACKERS = {
     "lzma": lzma.compress,
     "zstd": numcodecs.Zstd().encode,
     "zstd, size not told": lambda data: untold(numcodecs.Zstd().encode(data)),
+    "zstd, two frames": lambda data: numcodecs.Zstd().encode(data[:4]) + numcodecs.Zstd().encode(data[4:]),
     "blosc": numcodecs.Blosc().encode,
     "lz4": numcodecs.LZ4().encode,
 }
@@ -373,6 +374,26 @@ def test_archives_that_hold_more_than_they_say(tmp_path):
     with zipfile.ZipFile(tmp_path / "y.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.npy", b"\x93NUMPY\x02\x00" + BOMB.to_bytes(4, "little") + b" " * BOMB)
     assert f"the header has {BOMB} bytes, expected at most 65536" in refused(tmp_path, "y.npz")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_archives_that_unpack_without_a_bound(tmp_path, method):
+    """A few hundred bytes become half a gigabyte as soon as the first byte of it is asked for."""
+    with zipfile.ZipFile(tmp_path / "x.npz", "w", method) as archive:
+        archive.writestr("a.npy", bytes(1000))
+    assert f"a.npy is packed by method {method}, expected none or deflate" in refused(tmp_path, "x.npz")
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_small_chunks_that_do_not_tell_their_size(tmp_path, size, rng):
+    """As streaming writers leave them: what comes out is known only to a block of 128 KiB."""
+    array = zarr.create_array(
+        tmp_path / "x.zarr", shape=(size,), chunks=(size,), dtype="uint8", compressors=zarr.codecs.ZstdCodec()
+    )
+    array[...] = numbers = rng.integers(0, 4, size).astype(np.uint8)
+    chunk = tmp_path / "x.zarr" / "c" / "0"
+    chunk.write_bytes(untold(chunk.read_bytes()))
+    assert ClientSession(loading(tmp_path, "x.zarr")).run("x").tolist() == numbers.tolist()
 
 
 def test_tiles_that_become_more_than_they_should(tmp_path):

@@ -19,7 +19,7 @@ import numpy as np
 
 from ..declare import dtype_name, physical_memory
 from ..errors import InvalidArgument, OutOfMemory
-from .packed import PACKING, expect_honest
+from .packed import PACKING, Read, expect_honest
 from .values import DTYPES, Array, Spec, digest_of, itemsize, shown_bytes
 
 FORMATS: Final = (".npy", ".npz", ".zarr", ".png", ".tif", ".tiff")
@@ -269,8 +269,14 @@ class _Npz:
     def describe(path: Path, key: str) -> Described:
         import zipfile
 
-        with zipfile.ZipFile(path) as archive, archive.open(f"{_npz_key(archive.namelist(), key)}.npy") as file:
-            return _npy_header(file)
+        with zipfile.ZipFile(path) as archive:
+            member = archive.getinfo(f"{_npz_key(archive.namelist(), key)}.npy")
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                # others are unpacked without a bound, whatever is asked for
+                problem = f"{member.filename} is packed by method {member.compress_type}, expected none or deflate"
+                raise InvalidArgument(problem, argument="file", given=member.compress_type)
+            with archive.open(member) as file:
+                return _npy_header(file)
 
     @staticmethod
     def expect_honest(path: Path, key: str, files: Files) -> None:
@@ -373,13 +379,13 @@ def _shard_pieces(name: str, file: Path, size: int, array: Any) -> Iterator[tupl
             yield f"a chunk of {name}", file, offset, inner
 
 
-def _reader(file: Path, offset: int, size: int) -> Callable[[int], bytes]:
-    """Reads the first bytes of a part of a file."""
+def _reader(file: Path, offset: int, size: int) -> Read:
+    """Reads a part of a file."""
 
-    def read(count: int) -> bytes:
+    def read(count: int, at: int = 0) -> bytes:
         with file.open("rb") as opened:
-            opened.seek(offset)
-            return opened.read(min(count, size))
+            opened.seek(offset + at)
+            return opened.read(max(0, min(count, size - at)))
 
     return read
 
