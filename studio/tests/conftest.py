@@ -77,6 +77,21 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
+def first_visit(browser: Any, tmp_path: Path) -> Iterator[Any]:
+    """A tab of somebody who is here for the first time: the folder has no pages yet."""
+    from screen import Screen
+
+    (tmp_path / "pages").mkdir()
+    started = Server(tmp_path / "pages")
+    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
+    screen = Screen(context, started)
+    yield screen
+    screen.check()
+    context.close()
+    started.stop()
+
+
+@pytest.fixture
 def new_screen(browser: Any, server: Server) -> Iterator[Callable[..., Any]]:
     """Opens tabs. Afterwards: no error in the console, and no request that left the machine."""
     from screen import Screen, outside
