@@ -218,14 +218,15 @@ template <class E> struct Spreader {
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
     bool same_divisors = true;   // whether all windows of the row are divided alike
-    int64_t weighed = 0;         // the divisor that `weight_now` is for
-    Weight weight_now{};
+    Weight weights[64] = {};     // of small divisors, as far as they were needed
 
     Spreader(const Spread& job, Scratch& scratch) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]), scratch(scratch) {}
 
-    POOLGRAD_INLINE Weight weight(int64_t divisor) {   // divides only when the divisor changes
-        if (divisor != weighed) weighed = divisor, weight_now = E::weigh(divisor);
-        return weight_now;
+    POOLGRAD_INLINE Weight weight(int64_t divisor) {   // divides once
+        if (static_cast<uint64_t>(divisor) >= 64) return E::weigh(divisor);
+        Weight& known = weights[divisor];
+        if (known == 0) known = E::weigh(divisor);
+        return known;
     }
 
     // What the windows `output` of all rows give to each of their elements.
@@ -317,9 +318,24 @@ template <class E> struct Spreader {
         });
     }
 
-    // The shares of all windows that cover [w0, w1), with zeros around them, then along the row.
-    void row_of_elements(Stored* gx, int64_t w0, int64_t w1, const Phases* phases) {
+    // Room for a row of one of some images, aligned.
+    Stored* finished_row(int64_t count, int64_t image, int64_t images) const {
+        const int64_t room = (count + 63) / 64 * 64;
+        return static_cast<Stored*>(reserve(scratch, 2, sizeof(Stored) * static_cast<size_t>(room * images))) + room * image;
+    }
+
+    // The shares of all windows that cover [w0, w1), with zeros around them, then along the row. Where windows repeat with the
+    // stride, returns the row in scratch memory, so that it can serve the next one too.
+    const Stored* row_of_elements(Stored* gx, int64_t w0, int64_t w1, const Phases* phases, int64_t image, int64_t images) {
         const int64_t inner = g.inner, s = axis.stride;
+        if constexpr (lanes > 1) {
+            if (phases && inner == 1 && axis.window == s && axis.dilation == 1) {
+                const int64_t from = floor_div(w0 + axis.before, s), to = floor_div(w1 - 1 + axis.before, s) + 1;
+                Stored* row = finished_row((to - from) * s, image, images);
+                repeat_shares(row, from, to);
+                return row + w0 + axis.before - from * s;
+            }
+        }
         int64_t first = 0, last = 0, low = cover(axis, w0).first, high = larger(low, cover(axis, w1 - 1).last);
         if (phases) {
             first = floor_div(w0 + axis.before, s), last = floor_div(w1 - 1 + axis.before, s) + 1;
@@ -332,13 +348,12 @@ template <class E> struct Spreader {
         all_shares(shared, low, real_low, real_high);
         if constexpr (lanes > 1) {
             if (phases) {
-                Stored* row = static_cast<Stored*>(reserve(scratch, 2, sizeof(Stored) * static_cast<size_t>(((last - first) * inner + lanes) * s)));
                 const int64_t count = (last - first) * inner;
+                Stored* row = finished_row((count + lanes) * s, image, images);
                 int64_t q = 0;
                 for (; q + 4 * lanes <= count; q += 4 * lanes) along_row<4>(row, shared, q, *phases);
                 for (; q < count; q += lanes) along_row<1>(row, shared, q, *phases);
-                write_row(gx + w0 * inner, row + (w0 + axis.before - first * s) * inner, (w1 - w0) * inner, job.streaming);
-                return;
+                return row + (w0 + axis.before - first * s) * inner;
             }
         }
         for (int64_t w = w0; w < w1; ++w) {
@@ -350,6 +365,7 @@ template <class E> struct Spreader {
                 gx[w * inner + c] = E::narrow_one(sum);
             }
         }
+        return nullptr;
     }
 
     // Some vectors of every phase of a row, from the shares of its windows.
@@ -367,6 +383,52 @@ template <class E> struct Spreader {
         store_phases<Stored, lanes, vectors>(row, q, inner, s, of_phase);
     }
 
+    // Calls f(flat (output, channel) index, shares) for vectors of windows that are all divided by `here` along the row; the last
+    // vector overlaps the one before. Returns where it ended: at once if there are too few for a vector.
+    template <class F> POOLGRAD_INLINE int64_t even_shares(int64_t low, int64_t high, int64_t here, F&& f) {
+        const Stored* const from = grad;   // copies, which no store can change
+        const Tap* const rows = taps;
+        const int64_t count = tap_count;
+        const Weight w = weight(count ? rows[0].divisor * here : 1);
+        if (high - low < lanes) return low;
+        if (same_divisors) {
+            for (int64_t q = low; q < high; q += lanes) {
+                q = smaller(q, high - lanes);
+                Sums sum{};
+                for (int64_t t = 0; t < count; ++t) sum += E::widen_lanes(from + rows[t].offset + q);
+                f(q, E::share_lanes(sum, w));
+            }
+        } else {
+            for (int64_t q = low; q < high; q += lanes) {
+                q = smaller(q, high - lanes);
+                Sums sum{};
+                for (int64_t t = 0; t < count; ++t) sum += E::share_lanes(E::widen_lanes(from + rows[t].offset + q), weight(rows[t].divisor * here));
+                f(q, sum);
+            }
+        }
+        return high;
+    }
+
+    // One channel, windows side by side: every element is the share of its window.
+    void repeat_shares(Stored* row, int64_t first, int64_t last) {
+        const int64_t s = axis.stride;
+        const int64_t begin = smaller(last, larger(first, axis.even_begin)), end = larger(begin, smaller(last, axis.even_end));
+        const auto one_window = [&](int64_t o) {
+            const Stored value = E::narrow_one(o >= 0 && o < axis.count ? share(o, 0) : Sum{});
+            for (int64_t p = 0; p < s; ++p) row[(o - first) * s + p] = value;
+        };
+        int64_t o = first;
+        for (; o < begin; ++o) one_window(o);
+        const int64_t here = begin < end ? divisor(axis, begin) : 1;
+        o = even_shares(o, end, here, [&](int64_t at, Sums sum) __attribute__((always_inline)) {
+            const auto value = E::narrow_lanes(sum);
+            if (s == 2) store_interleaved<Stored, lanes>(row + (at - first) * 2, value, value);
+            else
+                for (int64_t i = 0; i < lanes * s; ++i) row[(at - first) * s + i] = value[i / s];
+        });
+        for (; o < last; ++o) one_window(o);
+    }
+
     // The shares of the windows [low, high); the row begins with window `base`.
     void all_shares(const SumRow<E>& row, int64_t base, int64_t low, int64_t high) {
         int64_t o = low;
@@ -378,36 +440,38 @@ template <class E> struct Spreader {
                 const int64_t begin = smaller(high, larger(low, axis.even_begin)), end = larger(begin, smaller(high, axis.even_end));
                 for (; o < begin; ++o) one_window();
                 const int64_t here = begin < end ? divisor(axis, begin) : 1;
-                const Weight w = weight(taps[0].divisor * here);
-                int64_t f = o * g.inner;
-                for (; f < end * g.inner && (end - begin) * g.inner >= lanes; f += lanes) {
-                    f = smaller(f, end * g.inner - lanes);   // the last vector overlaps the one before
-                    Sums sum{};
-                    if (same_divisors) {
-                        for (int64_t t = 0; t < tap_count; ++t) sum += E::widen_lanes(grad + taps[t].offset + f);
-                        sum = E::share_lanes(sum, w);
-                    } else {
-                        for (int64_t t = 0; t < tap_count; ++t)
-                            sum += E::share_lanes(E::widen_lanes(grad + taps[t].offset + f), E::weigh(taps[t].divisor * here));
-                    }
-                    row.set_lanes(f - base * g.inner, sum);
-                }
-                o = larger(o, f / g.inner);
+                o = even_shares(o * g.inner, end * g.inner, here,
+                                [&](int64_t at, Sums sum) __attribute__((always_inline)) { row.set_lanes(at - base * g.inner, sum); }) /
+                    g.inner;
             }
         }
         for (; o < high; ++o) one_window();
     }
 
-    void box(const Box& box) {
+    POOLGRAD_INLINE void box(const Box& box) {   // inline, so that what the struct holds stays in registers
         const int last = g.rank - 1;
         RowWalk walk;
         if (!first_row(box, g.rank, walk)) return;
         Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_cover_taps(g))));
         taps = rows;
+        const int64_t w0 = box.low[last], w1 = box.high[last];
+        Cover before[max_axes];
         const bool by_phase = lanes > 1 && g.inner < lanes && axis.uniform && axis.stride <= 16 && axis.window <= 4096;
         const Phases phases = by_phase ? Phases(axis, scratch, 3) : Phases();
+        const Axis& rows_axis = g.axes[larger(0, last - 1)];
+        const bool repeats = by_phase && last > 0 && (rows_axis.starts || (rows_axis.stride > 1 && rows_axis.window % rows_axis.stride == 0));
+        const int64_t images = repeats ? box.n_end - box.n : 1;   // whose rows are kept
+        const Stored** kept = static_cast<const Stored**>(reserve(scratch, 5, sizeof(Stored*) * static_cast<size_t>(images)));
+        bool begins = true;
         do {
-            tap_count = cover_taps(g, walk.at, job.g.step, job.g.step, rows);
+            bool again = repeats && !begins;   // whether the row before lies in the same windows
+            for (int a = 0; repeats && a < last; ++a) {
+                const Cover now = cover(g.axes[a], walk.at[a]);
+                again = again && g.axes[a].dilation == 1 && now.first == before[a].first && now.last == before[a].last;
+                before[a] = now;
+            }
+            begins = false;
+            if (!again) tap_count = cover_taps(g, walk.at, job.g.step, job.g.step, rows);
             same_divisors = true;
             for (int64_t t = 1; t < tap_count; ++t) same_divisors = same_divisors && taps[t].divisor == taps[0].divisor;
             for (int64_t n = box.n; n < box.n_end; ++n) {
@@ -415,11 +479,14 @@ template <class E> struct Spreader {
                 Stored* gx = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, n, walk, g.rank);
                 if constexpr (lanes > 1) {
                     if (g.inner >= lanes) {
-                        row_of_channels(gx, box.low[last], box.high[last]);
+                        row_of_channels(gx, w0, w1);
                         continue;
                     }
                 }
-                row_of_elements(gx, box.low[last], box.high[last], by_phase ? &phases : nullptr);
+                const int64_t image = repeats ? n - box.n : 0;
+                const Stored*& row = kept[image];
+                if (!again) row = row_of_elements(gx, w0, w1, by_phase ? &phases : nullptr, image, images);
+                if (row) write_row(gx + w0 * g.inner, row, (w1 - w0) * g.inner, job.streaming);
             }
         } while (next_row(box, g.rank, walk));
         if (job.streaming) stream_fence();
