@@ -119,6 +119,7 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
     bool fits = g_.elements < (int64_t{1} << 32);
     for (int a = 0; a < g_.rank; ++a) fits = fits && g_.axes[a].size < (int64_t{1} << 31);
     large_ = overlap > large_overlap && fits;
+    few_visits_ = rows + along <= large_overlap;
     large_coded_ = overlap > large_coded_overlap && fits;
     large_sums_ = rows + along > large_additions && fits;
     crowded_ = overlap > crowded_overlap;
@@ -273,7 +274,7 @@ int Plan::equal_width() const { return width_for(static_cast<uint64_t>(g_.elemen
 void Plan::maximum(DType type, const View& x, void* y, void* code, int code_width, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
     const bool keys_tell = type != DType::f16 && type != DType::bf16;   // 16-bit floats are taken along with their keys
-    if (y && (code ? large_coded_ && !keys_tell : large_)) {
+    if (y && (code ? large_coded_ && !keys_tell : large_ && !by_columns(bytes))) {
         choose_large(type, x, ignore_nan, keys_tell ? Carry::nothing : Carry::elements, x, y);
         if (!code) return;
         y = nullptr;
@@ -350,6 +351,13 @@ bool Plan::follows_codes(DType type) const {
     bool shared = !g_.axes[g_.rank - 1].uniform;
     for (int a = 0; a < g_.rank; ++a) shared = shared || g_.axes[a].extent > g_.axes[a].stride;
     return shared || g_.rank > 2;
+}
+
+// Whether maxima are found row by row and then column by column, so that visits add up instead of multiplying, and are few.
+bool Plan::by_columns(int64_t bytes) const {
+    const Axis& axis = g_.axes[g_.rank - 1];
+    const bool steps = axis.stride == 1 || (axis.stride == 2 && g_.inner == 1);
+    return few_visits_ && g_.rank > 1 && g_.inner * bytes < 64 && axis.uniform && steps;
 }
 
 // Whether boxes of the input share so many windows that choosing box by box would do the work several times.
@@ -435,7 +443,8 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
-    if (large_ && choose_large(type, x, ignore_nan, Carry::elements, v, y, equal)) return;
+    const bool quick = by_columns(bytes) && g_.elements <= many_elements;
+    if (large_ && !quick && choose_large(type, x, ignore_nan, Carry::elements, v, y, equal)) return;
     if (large_coded_) {   // and something else than the maximum is looked for
         Buffer codes(outputs_ * 4);
         choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>());
@@ -453,7 +462,7 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     job.streaming = streaming(y, outputs_, bytes);
     const Kernels& k = kernels();
     // Along rows it is quicker to choose first and then to follow the codes, which stay in the cache.
-    const bool in_two = g_.inner * bytes < 64 && g_.elements >= few_elements;
+    const bool in_two = g_.inner * bytes < 64 && g_.elements >= (bytes < 4 ? 3 * few_elements : few_elements);   // short ones are not gathered
     if (in_two) job.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     each_box(
         true, 2 * bytes, in_two ? job.code_width : 0,

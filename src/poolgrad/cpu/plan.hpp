@@ -51,6 +51,7 @@ private:
     int64_t inputs_, outputs_;
     // Whether windows overlap so often that maxima, their codes and sums are made axis by axis.
     bool large_, large_coded_, large_sums_;
+    bool few_visits_;   // even where large_ says otherwise, if visits of rows and of columns add up
     bool crowded_;      // an input lies in so many windows that put goes by decoding
     int64_t in_size(int a) const { return g_.axes[a].size; }
     int64_t out_size(int a) const { return g_.axes[a].count; }
@@ -64,6 +65,7 @@ private:
     int equal_width() const;
     bool no_windows(void* gx, int64_t bytes) const;
     bool follows_codes(DType type) const;
+    bool by_columns(int64_t bytes) const;
     bool overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const;
     View codes_of(const Box& outputs, int width, Scratch& scratch) const;
     Scan scan_job(DType type, bool ignore_nan) const;

@@ -53,7 +53,8 @@ template <class Order, Mode mode, What what> struct Scanner {
     // Where vectors lie along the row, the rows of a window are compared first, once for all windows that share a column; then
     // the columns. What that cannot tell (where the first NaN is, which zero came first) is found by visiting every element.
 
-    static constexpr bool by_columns = mode == Mode::maximum && what != What::take && Order::key_is_value;
+    static constexpr bool by_columns = mode == Mode::maximum && what != What::take;
+    static constexpr bool two_zeros = Order::has_nan || !Order::key_is_value;
     using Natural = Vec<typename IntOf<sizeof(Key)>::natural, lanes>;   // codes that are compared
 
     void prepare_columns(const Box& box, Scratch& scratch) {
@@ -62,7 +63,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         const bool steps = axis.stride == 1 || (axis.stride == 2 && g.inner == 1);
         if (g.rank == 1 || g.inner >= lanes || !axis.uniform || !steps) return;
         // Two columns cost more to merge than to visit, and so does little more than a vector of them.
-        if (axis.window < 3 && (writes_code || (w1 - w0) * g.inner < 2 * lanes)) return;
+        if (axis.window < 3 && (writes_code || !Order::key_is_value || (w1 - w0) * g.inner < 2 * lanes)) return;
         if (writes_code && g.elements > most_elements) return;
         const int64_t from = w0 * axis.stride - axis.before, to = (w1 - 1) * axis.stride - axis.before + reach + 1;
         columns.first = larger(0, from) * g.inner;
@@ -122,8 +123,8 @@ template <class Order, Mode mode, What what> struct Scanner {
     }
 
     bool has_negative_zero() const {
-        if constexpr (Order::has_nan) {
-            const Codes sign = reinterpret_cast<Codes>(-Keys{});
+        if constexpr (two_zeros) {
+            const Codes sign = splat<I, lanes>(static_cast<I>(I{1} << (8 * sizeof(I) - 1)));
             for (int64_t t = 0; t < tap_count; ++t)
                 for (int64_t i = 0; i < columns.count; i += lanes) {
                     const auto at = smaller(i, columns.count - lanes);
@@ -154,7 +155,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         if constexpr (Order::has_nan) {
             if (any_nan(sum[0] + sum[1])) return false;
         }
-        Codes zeros{};
+        Codes zeros{}, nans{};
         const int64_t end = (w1 - w0) * g.inner, window = fixed ? fixed : axis.window, step = axis.dilation * g.inner;
         const int width = job.code_width;
         Stored* const values = y + w0 * g.inner;
@@ -164,7 +165,8 @@ template <class Order, Mode mode, What what> struct Scanner {
             Natural at;
             const Keys best = compare_columns<Step>(keys + f * Step::stride, codes + f * Step::stride, window, step, at);
             const Values value = order.values(best);
-            if constexpr (writes_value && Order::has_nan) zeros |= best == Keys{};
+            if constexpr (writes_value && two_zeros) zeros |= best == Keys{};
+            if constexpr (writes_value && !Order::key_is_value) nans |= best == order.nan_key;
             if (f + lanes <= end) {
                 if constexpr (writes_value) store(values + f, value);
                 if constexpr (writes_code) store_codes<I, lanes>(chosen + f * width, width, reinterpret_cast<Codes>(at));
@@ -175,7 +177,7 @@ template <class Order, Mode mode, What what> struct Scanner {
                 if constexpr (writes_value) __builtin_memcpy(values + f, &value, sizeof(Stored) * static_cast<size_t>(end - f));
             }
         }
-        return !any_lane(zeros) || !has_negative_zero();
+        return !any_lane(nans) && (!any_lane(zeros) || !has_negative_zero());
     }
 
     // A whole row of windows, if it can be done this way.
