@@ -102,6 +102,23 @@ def written(folder, file, numbers):
 
 
 @pytest.mark.parametrize("file", ["x.npy", "x.zarr"])
+def test_a_file_that_is_replaced_is_not_read_on(file, numbers, tmp_path):
+    """What was loaded is not in memory; the numbers that took its place are not taken for it."""
+    written(tmp_path, file, numbers)
+    root = Scope.new_root()
+    root.page.folder = tmp_path
+    saved = ops.Save(root.with_name("saved"), ops.Square(root, ops.Load(root.with_name("x"), file)), file)
+    ops.Sum(root.with_name("total"), saved)
+    with dask.config.set({"array.chunk-size": "1KiB"}):
+        report = ClientSession(root.page, "dask", max_memory=numbers.nbytes, overwrite=True).evaluate()
+        assert report.blocks["saved"].status == "done"
+        assert f"{file} was replaced while it was read in parts" in report.blocks["total"].problem.message
+        session = ClientSession(root.page, "dask", max_memory=numbers.nbytes)
+        there = session.engine.to_numpy(session.run("x"))
+    np.testing.assert_array_equal(there, numbers**2)
+
+
+@pytest.mark.parametrize("file", ["x.npy", "x.zarr"])
 @pytest.mark.parametrize("save", ["y.npy", "y.zarr"])
 def test_files_are_read_and_written_in_parts(file, save, numbers, tmp_path):
     """Nothing that is large is ever there as a whole, and the results are those of the whole."""

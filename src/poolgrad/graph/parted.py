@@ -49,7 +49,7 @@ class PartedFiles(Files):
 
     def _parts(self, form: Any, path: Path, key: str) -> Any:
         form.expect_honest(path, key, self)
-        source = _zarr_array(path, key) if path.suffix.lower() == ".zarr" else NpyFile(path)
+        source = ZarrFile(path, key) if path.suffix.lower() == ".zarr" else NpyFile(path)
         chunks = self._chunks(source)
         token = tokenize(str(path), key, _state(path), chunks)
         array = da.from_array(source, chunks, name=f"load-{token}", lock=False)
@@ -89,16 +89,66 @@ class PartedFiles(Files):
         return all(np.asarray(there[place]).tobytes() == part.tobytes() for place, part in computed_parts(array))
 
 
-class NpyFile:
+class Source:
+    """An array in a file, read part by part, and only while the file is the one that it was in the beginning: later
+    parts of another file would make results that no file has."""
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    written: tuple[int, int]
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
+    def __getitem__(self, index: Any) -> Array:
+        try:
+            return self._part(index)
+        finally:  # whatever was read, or could not be
+            self._expect_same()
+
+    def _expect_same(self) -> None:
+        if not self.path.exists() or _written(self.path) != self.written:
+            problem = f"{self.path.name} was replaced while it was read in parts; save under another name, or run again"
+            raise InvalidArgument(problem, argument="file", given=self.path.name)
+
+    def _part(self, index: Any) -> Array:
+        raise NotImplementedError
+
+
+class NpyFile(Source):
     """An array in a .npy file. It travels to other processes as a name: they read the parts that they need."""
 
     def __init__(self, path: Path) -> None:
+        self.path, self.written = path, _written(path)
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-        self.path, self.shape, self.dtype, self.ndim = str(path), found.shape, found.dtype, found.ndim
+        self.shape, self.dtype = found.shape, found.dtype
 
-    def __getitem__(self, index: Any) -> Array:
+    def _part(self, index: Any) -> Array:
         part: Array = np.array(np.load(self.path, mmap_mode="r", allow_pickle=False)[index])
         return part
+
+
+class ZarrFile(Source):
+    """An array in a .zarr file."""
+
+    def __init__(self, path: Path, key: str) -> None:
+        self.path, self.written = path, _written(path)
+        self.array = _zarr_array(path, key)
+        self.shape, self.dtype, self.chunks = self.array.shape, self.array.dtype, self.array.chunks
+
+    def _part(self, index: Any) -> Array:
+        return np.asarray(self.array[index])
+
+
+def _written(path: Path) -> tuple[int, int]:
+    """What changes when a file is replaced, and is the same on all machines that share it. Of a folder it is the
+    metadata, which is written when the folder is made."""
+    names = ("zarr.json", ".zarray", ".zgroup") if path.is_dir() else ("",)
+    found = next((path / name for name in names if (path / name).exists()), path).stat()
+    return found.st_mtime_ns, found.st_size
 
 
 def rows(shape: tuple[int, ...], itemsize: int, limit: int) -> tuple[int, ...]:
