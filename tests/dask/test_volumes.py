@@ -282,6 +282,19 @@ def test_a_run_does_not_go_on_with_another_source(source_of, volume, tmp_path):
     np.testing.assert_array_equal(found[:], pg.max_pool(changed, 2, layout="ZYX"))
 
 
+def test_a_store_that_may_be_read_but_not_listed(volume, tmp_path, monkeypatch):
+    """As buckets that are open to everybody often are. What is known of such a source is its metadata."""
+    made(tmp_path / "remote.zarr", volume)
+    store = zarr.storage.FsspecStore.from_url(f"file://{tmp_path}/remote.zarr", read_only=True)
+
+    async def refuse(*_, **__):
+        raise PermissionError("AccessDenied")
+
+    monkeypatch.setattr(store.fs, "_find", refuse)
+    found = volumes.pool(zarr.open_array(store, mode="r"), tmp_path / "out.zarr")
+    np.testing.assert_array_equal(found[:], pg.max_pool(volume, 2, layout="ZYX"))
+
+
 def test_a_chunk_that_is_written_in_place_is_noticed_and_attributes_are_not(volume, tmp_path):
     source = made(tmp_path / "in.zarr", volume, compressors=None)
     with pytest.raises(KeyboardInterrupt):

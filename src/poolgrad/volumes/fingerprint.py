@@ -92,12 +92,17 @@ async def _listed(store: Any, prefix: str) -> list[Entry]:
 
 
 async def _remote(store: FsspecStore, prefix: str) -> AsyncIterator[Entry]:
-    """Object stores and file systems tell everything in one listing. Web servers have none: metadata must do."""
+    """Object stores and file systems tell everything in one listing. Web servers have none, and a bucket may be open to
+    readers of known names alone: metadata must do."""
     protocols = store.fs.protocol if isinstance(store.fs.protocol, (list, tuple)) else (store.fs.protocol,)
     if {"http", "https"}.intersection(protocols):
         return
     root = f"{store.path}/{prefix}"
-    for path, known in (await store.fs._find(root, detail=True)).items():
+    try:
+        found = await store.fs._find(root, detail=True)
+    except (PermissionError, NotImplementedError):
+        return
+    for path, known in found.items():
         version = next(
             (known[name] for name in ("ETag", "etag", "md5Hash", "LastModified", "mtime") if name in known), ""
         )
