@@ -27,7 +27,7 @@ constexpr int64_t part_bytes = int64_t{1} << 16;      // of one part of an axis 
 constexpr int64_t part_columns = 64;
 constexpr int64_t between_bytes = int64_t{1} << 22;   // of what one axis hands to the next
 constexpr double large_overlap = 24.0;                // visits per element from which doubling pays: for maxima,
-constexpr double large_coded_overlap = 64.0;          // for their codes,
+constexpr double large_coded_overlap = 64.0;          // for their codes if windows have several rows,
 constexpr double large_additions = 32.0;              // and additions per element (rows first, then along the row) for sums
 constexpr double crowded_overlap = 100.0;             // windows per element from which put by decoding pays
 constexpr int64_t many_elements = 64;                 // elements of a window from which following codes pays in vectors of channels
@@ -120,7 +120,7 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
     for (int a = 0; a < g_.rank; ++a) fits = fits && g_.axes[a].size < (int64_t{1} << 31);
     large_ = overlap > large_overlap && fits;
     few_visits_ = rows + along <= large_overlap;
-    large_coded_ = overlap > large_coded_overlap && fits;
+    large_coded_ = overlap > (rows > 1 ? large_coded_overlap : large_overlap) && fits;
     large_sums_ = rows + along > large_additions && fits;
     crowded_ = overlap > crowded_overlap;
 }
