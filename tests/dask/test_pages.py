@@ -14,6 +14,7 @@ from hypothesis import given, settings
 import poolgrad as pg
 from poolgrad.errors import OutOfMemory
 from poolgrad.graph import BlockError, ClientSession, Page, Scope, add_symbolic_gradients, ops
+from poolgrad.graph.values import DTYPES
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "graph"))
@@ -56,6 +57,16 @@ def test_random_pages_and_their_gradients(made):
         chunked = [session.engine.to_numpy(value) for value in session.run([loss, *gradients])]
     for value, expected in zip(chunked, whole):
         np.testing.assert_allclose(value, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_casts(dtype):
+    root = Scope.new_root()
+    x = ops.Const(root, np.array([0.0, 1.5, 3.0]), dtype="float64")
+    ops.Cast(root.with_name("y"), x, dtype)
+    whole, chunked = (results(root.page, engine)["y.result_output"] for engine in ("cpu", "dask"))
+    assert chunked.dtype.name == dtype
+    np.testing.assert_array_equal(chunked, whole)
 
 
 def test_a_fault_is_at_its_block():

@@ -117,7 +117,8 @@ def cast(xp: Any, x: Any, dtype: str) -> Any:
         return xp.astype(x, getattr(xp, dtype), copy=False)
     import ml_dtypes
 
-    return xp.astype(x, getattr(ml_dtypes, dtype), copy=False)
+    # Dask's arrays know float16 by its name alone.
+    return xp.astype(x, getattr(ml_dtypes, dtype, dtype), copy=False)
 
 
 @block("Arithmetic", like("x"), chain(lambda at, g, x: at.add("Negate", x=g)), to=["x"])
