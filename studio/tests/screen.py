@@ -173,9 +173,10 @@ class Screen:
     def box(self, where: Locator) -> FloatRect:
         """Where something is, once it does not move any more."""
         where.evaluate(
-            """(element) => new Promise((resolve) => {
-                let [last, still] = ["", 0];
+            """(element) => new Promise((resolve, reject) => {
+                let [last, still, frames] = ["", 0, 0];
                 const look = () => {
+                    if (frames++ > 2000) reject(new Error("it never stands still"));
                     const {x, y, width, height} = element.getBoundingClientRect();
                     const now = [x, y, width, height].join();
                     still = now === last ? still + 1 : 0;
@@ -247,14 +248,18 @@ class Screen:
         """How long it takes from an action until so many elements are painted."""
         return float(
             self.page.evaluate(
-                """([action, selector, count]) => new Promise((resolve) => {
+                """([action, selector, count, most]) => new Promise((resolve, reject) => {
                     const begin = performance.now();
-                    const look = () => document.querySelectorAll(selector).length >= count
-                        ? requestAnimationFrame(() => resolve(performance.now() - begin)) : requestAnimationFrame(look);
+                    const look = () => {
+                        const found = document.querySelectorAll(selector).length;
+                        if (performance.now() - begin > most) reject(new Error(`${found} of ${count} ${selector}`));
+                        else if (found < count) requestAnimationFrame(look);
+                        else requestAnimationFrame(() => resolve(performance.now() - begin));
+                    };
                     ACTION;
                     look();
                 })""".replace("ACTION", action),
-                [action, selector, count],
+                [action, selector, count, AT_MOST],
             )
         )
 

@@ -19,7 +19,7 @@ export type Stage = {
 
 export const MARGIN = 22;
 const GAP = 56;
-const LARGEST = 56;
+const LARGEST = 72;
 const MOST_PADDING = 12;
 
 /** The two axes that are seen; a pooling along one axis has one row. */
