@@ -239,6 +239,7 @@ def test_an_error_is_shown_at_its_block_in_words(screen, write_page):
     field.fill("1,2,0,1")
     field.press("Enter")
     expect(screen.at("problem-pool")).to_contain_text("at least 1")
+    expect(screen.at("problem-pool")).to_contain_text("ksize")
     screen.at("run").click()
     expect(screen.block("pool")).to_have_attribute("data-state", "failed")
     expect(screen.block("x")).to_have_attribute("data-state", re.compile("done|cached"))

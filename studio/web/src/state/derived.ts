@@ -55,6 +55,12 @@ export function placeOf(problem: Problem): string | null {
   return problem.place === undefined || problem.place === null ? null : parseEnd(`x.${problem.place}`).pin;
 }
 
+/** What is wrong, with the pin or attribute where it is. */
+export function problemText(problem: Problem): string {
+  const place = placeOf(problem);
+  return place === null || problem.message.includes(place) ? problem.message : `${place}: ${problem.message}`;
+}
+
 /** What a run found again was known before it: each problem is listed once. */
 export function distinct(problems: readonly Problem[]): Problem[] {
   const known = new Map(problems.map((problem) => [`${problem.block} ${problem.message}`, problem]));

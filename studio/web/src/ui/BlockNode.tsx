@@ -7,7 +7,7 @@ import { attributeText, isSet } from "../model/attributes";
 import { type AttributeType, type Block, type BlockType, family, type PinType } from "../model/page";
 import { refusal } from "../model/wiring";
 import type { BlockProgress, Problem } from "../protocol/messages";
-import { elements, placeOf, problemsOf, rangeOf, wiredOf } from "../state/derived";
+import { elements, placeOf, problemsOf, problemText, rangeOf, wiredOf } from "../state/derived";
 import type { Result } from "../state/state";
 import { useActions, useStudio } from "./context";
 import { Heat } from "./Heat";
@@ -46,7 +46,7 @@ export const BlockNode = memo(function BlockNode({ id }: NodeProps<BlockNodeType
       <Pins id={id} block={block} type={type} problems={shown} />
       {shown[0] && (
         <div className={`block-problem ${bad ? "" : "warning"}`} data-testid={`problem-${id}`}>
-          {(shown.find(({ severity }) => severity === "error") ?? shown[0]).message}
+          {problemText(shown.find(({ severity }) => severity === "error") ?? shown[0])}
         </div>
       )}
       {type.outputs[0] && <BlockResult id={id} output={type.outputs[0].name} />}

@@ -4,7 +4,7 @@ import { shapeText } from "../draw/number";
 import { attrsText, parseAttrs } from "../model/attributes";
 import { type Block, type BlockType, endText, nameFault, type PinType, parseEnd, wireOf } from "../model/page";
 import { openOutputs } from "../model/wiring";
-import { distinct, placeOf, problemsOf, wiresInto } from "../state/derived";
+import { distinct, placeOf, problemsOf, problemText, wiresInto } from "../state/derived";
 import { AttributeField } from "./AttributeField";
 import { useActions, useStudio } from "./context";
 import { Docs } from "./Docs";
@@ -125,7 +125,7 @@ function BlockForm({ name, block, type }: { name: string; block: Block; type: Bl
             className={`block-problem ${problem.severity === "warning" ? "warning" : ""}`}
             role="alert"
           >
-            {problem.message}
+            {problemText(problem)}
           </p>
         ))}
       </section>
