@@ -16,7 +16,7 @@ import tifffile
 import zarr
 from PIL import Image
 
-from poolgrad.errors import OutOfMemory
+from poolgrad.errors import InvalidArgument, OutOfMemory
 from poolgrad.graph import BlockError, ClientSession, Page, ops
 from poolgrad.graph.files import Files, _codecs
 
@@ -177,6 +177,12 @@ def test_existing_files_are_not_replaced_unless_allowed(tmp_path):
     assert ClientSession(page, overwrite=True).evaluate().ok
     assert np.load(tmp_path / "y.npy").tolist() == [3, 4]
     assert [p.name for p in tmp_path.iterdir()] == ["y.npy"]
+
+
+def test_an_existing_file_larger_than_memory_has_other_contents(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(2**18))
+    with pytest.raises(InvalidArgument, match=r"'x.npy' exists with other contents; allow overwriting"):
+        Files(tmp_path, memory=2**20).write("x.npy", np.zeros(4))
 
 
 def test_a_page_cannot_be_overwritten_by_its_blocks(tmp_path):

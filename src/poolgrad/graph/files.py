@@ -116,6 +116,8 @@ class Files:
 
     def _holds(self, name: str, numbers: Array) -> bool:
         try:
+            if self.describe(name) != (numbers.shape, dtype_name(numbers.dtype)):
+                return False
             return digest_of(self.read(name)) == digest_of(numbers)
         except InvalidArgument:
             return False
