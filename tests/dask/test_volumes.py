@@ -526,6 +526,17 @@ def test_a_pyramid_goes_on(rng, tmp_path):
     accepted(tmp_path / "image.zarr", "0.5")
 
 
+def test_an_image_is_not_replaced_by_one_of_its_levels(rng, tmp_path):
+    """The finest level would be lost, and then the source itself."""
+    x = rng.integers(0, 200, (40, 40)).astype(np.uint8)
+    made(tmp_path / "x.zarr", x)
+    image = tmp_path / "image.zarr"
+    volumes.pyramid(tmp_path / "x.zarr", "max", 2, 2, output=image)
+    with pytest.raises(pg.errors.InvalidArgument, match="is a level of the image that overwrite would replace"):
+        volumes.pyramid(image / "1", "max", 2, 2, output=image, overwrite=True)
+    np.testing.assert_array_equal(zarr.open_array(image / "0")[:], x)
+
+
 @pytest.mark.parametrize("zarr_format", [2, 3])
 def test_replacing_a_pyramid_leaves_no_old_levels(zarr_format, rng, tmp_path):
     x = rng.integers(0, 200, (40, 40)).astype(np.uint8)

@@ -134,6 +134,8 @@ def pyramid(
         sizes = _level_window(window, image["axes"])  # whatever can be refused is, before hours of copying
         names = [axis["name"] for axis in image["axes"]]
         layout = {"chunks": chunks, "shards": shards, "compression": compression, "zarr_format": None, "names": names}
+        if path is not None and overwrite:
+            _expect_no_level(arrays.opened_array("source", source), group)
         with _engine(cluster, threads, memory) as on:
             if path is not None:  # not in the image yet
                 _copy_first_level(on, arrays.opened_array("source", source), group, layout, resume, overwrite, retries,
@@ -408,6 +410,15 @@ def _add_levels(
     if stale:
         _remove_levels(group, keep=(first.path,))
     return made
+
+
+def _expect_no_level(source: ZarrArray, group: ZarrGroup) -> None:
+    """Refuses to replace an image by one that is made of a level of it: the level would be replaced with it."""
+    inside = {*ngff.levels_of(group), *(name for name, _ in group.arrays() if name.isdecimal())}
+    here = arrays.location(source.store_path.store, source.path)
+    if here in {arrays.location(group.store_path.store, _inside(group, name)) for name in inside}:
+        problem = f"source {here} is a level of the image that overwrite would replace; choose another output"
+        raise InvalidArgument(problem, argument="output", given=here)
 
 
 def _remove_levels(group: ZarrGroup, keep: tuple[str, ...]) -> None:
