@@ -164,7 +164,60 @@ template <class E> struct Averager {
                 o = larger(o, f / inner);
             }
         }
+        if constexpr (has_listed) {
+            if (listed.starts && in_bits(taps[0].divisor)) return listed_outputs(y, row, low, w0, w1);
+        }
         for (; o < w1; ++o) one_output(y, row, low, o);
+    }
+
+    // Vectors of listed windows: where each begins in the row, how many elements it has, and what it is divided by.
+    struct Listed {
+        int32_t *starts = nullptr, *lengths = nullptr;
+        Sum* divisors = nullptr;
+        int64_t longest = 0;
+    };
+    // Numbers that every type of sum holds exactly, so that their product is rounded once.
+    static bool in_bits(int64_t divisor) { return larger(divisor, -divisor) < 1 << 24; }
+    static constexpr bool has_listed = lanes > 1 && (__is_same(Sum, double) || __is_same(Sum, float));
+    Listed listed;
+
+    void list(int64_t w0, int64_t w1) {
+        const int64_t count = (w1 - w0) * g.inner;
+        if (axis.uniform || g.inner >= lanes || count < lanes || axis.size * g.inner > INT32_MAX) return;
+        Listed made;
+        made.starts = static_cast<int32_t*>(reserve(scratch, 2, sizeof(int32_t) * static_cast<size_t>(count)));
+        made.lengths = static_cast<int32_t*>(reserve(scratch, 3, sizeof(int32_t) * static_cast<size_t>(count)));
+        made.divisors = static_cast<Sum*>(reserve(scratch, 4, sizeof(Sum) * static_cast<size_t>(count)));
+        for (int64_t o = w0; o < w1; ++o) {
+            const Window window = window_of(axis, o);
+            made.longest = larger(made.longest, window.length);
+            if (!in_bits(divisor(axis, o))) return;
+            for (int64_t c = 0; c < g.inner; ++c) {
+                const int64_t f = (o - w0) * g.inner + c;
+                made.starts[f] = static_cast<int32_t>(window.position * g.inner + c);
+                made.lengths[f] = static_cast<int32_t>(window.length);
+                made.divisors[f] = static_cast<Sum>(divisor(axis, o));
+            }
+        }
+        listed = made;
+    }
+
+    void listed_outputs(Stored* y, const SumRow<E>& row, int64_t low, int64_t w0, int64_t w1) const {
+        using Lengths = Vec<int32_t, lanes>;
+        const int64_t count = (w1 - w0) * g.inner, step = axis.dilation * g.inner;
+        const Sum rows = static_cast<Sum>(taps[0].divisor);
+        for (int64_t f = 0; f < count; f += lanes) {
+            f = smaller(f, count - lanes);   // the last vector overlaps the one before
+            const auto at = load<Lengths>(listed.starts + f) - static_cast<int32_t>(low * g.inner), length = load<Lengths>(listed.lengths + f);
+            Sums sum = gather<Sum, lanes>(row.high, reinterpret_cast<const int32_t*>(&at));
+            for (int64_t j = 1; j < listed.longest; ++j) {
+                const auto more = length > static_cast<int32_t>(j);
+                const Lengths next = more ? at + static_cast<int32_t>(j * step) : at;
+                const auto real = __builtin_convertvector(more, Vec<typename IntOf<sizeof(Sum)>::type, lanes>);
+                sum = real ? sum + gather<Sum, lanes>(row.high, reinterpret_cast<const int32_t*>(&next)) : sum;
+            }
+            store(y + w0 * g.inner + f, E::narrow_lanes(sum / (load<Sums>(listed.divisors + f) * rows)));
+        }
     }
 
     POOLGRAD_INLINE void one_output(Stored* y, const SumRow<E>& row, int64_t low, int64_t o) const {
@@ -183,6 +236,7 @@ template <class E> struct Averager {
         if (!first_row(box, g.rank, walk)) return;
         Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
         taps = rows;
+        if constexpr (has_listed) list(box.low[last], box.high[last]);
         do {
             tap_count = window_taps(g, walk.at, job.x.step, rows);
             for (int64_t n = box.n; n < box.n_end; ++n) {
