@@ -18,7 +18,7 @@ from PIL import Image
 
 from poolgrad.errors import InvalidArgument, OutOfMemory
 from poolgrad.graph import BlockError, ClientSession, Page, ops
-from poolgrad.graph.files import Files, _codecs
+from poolgrad.graph.files import Files, _codecs, write_array
 
 NUMBERS = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
@@ -27,6 +27,18 @@ def loading(folder, file, **attributes):
     page = Page(folder=folder)
     page.add("Load", "x", {"file": file, **attributes})
     return page
+
+
+def test_bfloat16_is_refused_before_a_file_is_written_that_nobody_can_read(tmp_path):
+    page = Page(folder=tmp_path)
+    page.add("Const", "x", {"value": [1, 2], "dtype": "bfloat16"})
+    page.add("Save", "s", {"file": "y.npy"})
+    page.wire("x.output", "s.input")
+    with pytest.raises(BlockError, match=r"'y\.npy' cannot hold bfloat16: Cast to float32"):
+        ClientSession(page).run("s.output")
+    with pytest.raises(InvalidArgument, match="cannot hold bfloat16"):
+        write_array(tmp_path / "z.npz", ClientSession(page).run("x.output"))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8", "uint16", "int64", "bool"])

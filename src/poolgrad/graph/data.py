@@ -28,7 +28,7 @@ from .blocktypes import (
     Word,
     block,
 )
-from .files import Files
+from .files import Files, expect_storable
 from .reduction import expect_sizes
 from .values import MOST_KNOWN, Spec, Values, numpy_dtype
 
@@ -163,6 +163,7 @@ def _save(call: Call) -> Spec | tuple[Spec, ...]:
     if not call["file"]:
         raise InvalidArgument("file is missing", argument="file")
     _files(call).target(call["file"])
+    expect_storable(call.spec("input").dtype, call["file"])
     return like("input")(call)
 
 

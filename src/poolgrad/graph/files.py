@@ -163,8 +163,16 @@ class Files:
             raise InvalidArgument(f"{name!r} cannot be read: {error}", argument="file", given=name) from None
 
 
+def expect_storable(dtype: str | None, file: str) -> None:
+    """No format of arrays knows bfloat16: what NumPy writes of it, nobody can read."""
+    if dtype == "bfloat16":
+        problem = f"{file!r} cannot hold bfloat16: Cast to float32, which is exact, and save that"
+        raise InvalidArgument(problem, argument="file", given=dtype)
+
+
 def write_array(path: Path, numbers: Array) -> None:
     """Writes an array in the format of the file's name."""
+    expect_storable(dtype_name(numbers.dtype), path.name)
     with placed(path) as made:
         _FORMS[path.suffix.lower()].write(made, numbers)
 
