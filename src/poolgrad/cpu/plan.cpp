@@ -838,15 +838,6 @@ void Plan::ties_take(DType type, const View& x, const void* y, const View& v, vo
 
 // ---- flat indices ---------------------------------------------------------------------------------------------------
 
-int64_t Plan::index_of(int64_t n, const int64_t* at, int64_t c, int scope) const {
-    int64_t flat = 0;
-    for (int a = 0; a < g_.rank; ++a) flat = flat * in_size(a) + at[a];
-    if (scope == 0) return flat;
-    int64_t block = g_.inner;
-    for (int a = 0; a < g_.rank; ++a) block *= in_size(a);
-    return (scope == 1 ? n % g_.image_outer : n) * block + flat * g_.inner + c;
-}
-
 namespace {
 
 int64_t load_index(const void* p, int64_t at, int width) {
@@ -947,15 +938,44 @@ void keep_smaller(std::atomic<int64_t>& least, int64_t value) {
 
 }  // namespace
 
+// An index is where the window begins plus what the code adds; a code too large for the window gives -1.
 void Plan::code_to_index(const void* code, int code_width, int scope, void* index, int index_width) const {
     const View view = dense(code, true, code_width);
+    const int last = g_.rank - 1;
+    int64_t move[max_axes];   // what one position on an axis adds to an index
+    int64_t block = scope == 0 ? 1 : g_.inner;
+    for (int a = last; a >= 0; block *= in_size(a), --a) move[a] = block;
+    const auto added = [&](uint64_t rest) {
+        int64_t sum = 0;
+        for (int a = 0; a < g_.rank; ++a) {
+            const uint64_t step = static_cast<uint64_t>(g_.code_step[a]), local_at = rest / step;
+            rest -= local_at * step;
+            sum += static_cast<int64_t>(local_at) * g_.axes[a].dilation * move[a];
+        }
+        return sum;
+    };
+    const uint64_t elements = static_cast<uint64_t>(g_.elements);
+    std::vector<int64_t> known(std::min<uint64_t>({elements, static_cast<uint64_t>(outputs_), 1 << 16}));
+    for (size_t i = 0; i < known.size(); ++i) known[i] = added(i);
     each_box(true, index_width, 0, [&](const Box& box, Scratch&) {
-        every_output(g_, box, view, [&](int64_t o, const Span* spans, const int64_t* origins, int64_t c) {
-            int64_t at[max_axes];
-            const int64_t flat = decode(g_, spans, origins, load_code(code, o, code_width), at) ? index_of(box.n, at, c, scope) : -1;
-            if (index_width == 4) static_cast<int32_t*>(index)[o] = static_cast<int32_t>(flat);
-            else static_cast<int64_t*>(index)[o] = flat;
-        });
+        RowWalk walk;
+        if (!first_row(box, g_.rank, walk)) return;
+        do {
+            int64_t base = scope == 0 ? 0 : (scope == 1 ? box.n % g_.image_outer : box.n) * block;
+            for (int a = 0; a < last; ++a) base += origin(g_.axes[a], walk.at[a]) * move[a];
+            const int64_t row = row_offset(view, box.n, walk, g_.rank);
+            for (int64_t o = box.low[last]; o < box.high[last]; ++o) {
+                const int64_t begin = base + origin(g_.axes[last], o) * move[last];
+                for (int64_t c = 0; c < g_.inner; ++c) {
+                    const int64_t to = row + o * g_.inner + c;
+                    const uint64_t at = load_code(code, to, code_width);
+                    const int64_t beside = scope == 0 ? 0 : c;
+                    const int64_t flat = at < known.size() ? begin + known[at] + beside : at < elements ? begin + added(at) + beside : -1;
+                    if (index_width == 4) static_cast<int32_t*>(index)[to] = static_cast<int32_t>(flat);
+                    else static_cast<int64_t*>(index)[to] = flat;
+                }
+            }
+        } while (next_row(box, g_.rank, walk));
     });
 }
 

@@ -75,7 +75,6 @@ private:
                       void* maxima = nullptr) const;
     void sum_large(DType type, bool transposed, const View& elements, void* result) const;
     void match_large(DType type, const View& x, const void* equal, bool ignore_nan, uint32_t* codes) const;
-    int64_t index_of(int64_t n, const int64_t* at, int64_t c, int scope) const;
 };
 
 }  // namespace poolgrad
