@@ -487,7 +487,9 @@ template <class F> static void each_part(const Axis& axis, bool transposed, int6
     const int64_t shared = transposed ? axis.extent * axis.count / axis.size : axis.extent * axis.dilation;
     const int64_t read = std::min(in, std::max(part_bytes / (width * bytes), 3 * shared));
     const int64_t pieces = ceil_div(in, read), size = ceil_div(out, pieces), blocks = ceil_div(columns, width), parts = lines * pieces * blocks;
-    const int64_t group = std::max<int64_t>(1, lines * in * columns * bytes < small_work ? parts : tile_bytes / (read * width * bytes));
+    // Threads pay earlier than elsewhere, as every byte is worked on several times.
+    const int64_t fair = std::min(parts / (4 * get_num_threads()), tile_bytes / (read * width * bytes));
+    const int64_t group = std::max<int64_t>(1, lines * in * columns * bytes < small_work / 4 ? parts : fair);
     parallel(ceil_div(parts, group), [&](int64_t task, Scratch& scratch) {
         for (int64_t i = task * group; i < std::min(parts, (task + 1) * group); ++i) {
             const int64_t low = i / blocks % pieces * size, left = i % blocks * width;
