@@ -174,7 +174,7 @@ template <class Order, Mode mode, What what> struct Scanner {
                 alignas(64) char some[8 * lanes];
                 if constexpr (writes_code) store_codes<I, lanes>(some, width, reinterpret_cast<Codes>(at));
                 if constexpr (writes_code) __builtin_memcpy(chosen + f * width, some, static_cast<size_t>((end - f) * width));
-                if constexpr (writes_value) __builtin_memcpy(values + f, &value, sizeof(Stored) * static_cast<size_t>(end - f));
+                if constexpr (writes_value) store_some(values + f, value, end - f);
             }
         }
         return !any_lane(nans) && (!any_lane(zeros) || !has_negative_zero());
@@ -474,10 +474,7 @@ template <class Order, Mode mode, What what> struct Scanner {
                 if constexpr (writes_code) store_codes<I, lanes>(code + to * job.code_width, job.code_width, s[u].at);
             }
         } else {
-            if constexpr (writes_value) {
-                const Values r = result(s[0]);
-                __builtin_memcpy(y + block.output, &r, sizeof(Stored) * static_cast<size_t>(block.count));
-            }
+            if constexpr (writes_value) store_some(y + block.output, result(s[0]), block.count);
             if constexpr (writes_code) {
                 alignas(64) char codes[8 * lanes];
                 store_codes<I, lanes>(codes, job.code_width, s[0].at);

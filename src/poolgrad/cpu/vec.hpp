@@ -62,6 +62,16 @@ template <class V> POOLGRAD_INLINE V load(const void* p) {
 
 template <class V> POOLGRAD_INLINE void store(void* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
 
+// The first `count` lanes only.
+template <class T, class V> POOLGRAD_INLINE void store_some(T* p, V v, int64_t count) {
+#if defined(__AVX512BW__)
+    const uint64_t mask = (uint64_t{1} << count) - 1;
+    if constexpr (sizeof(V) == 64 && sizeof(T) == 4) return _mm512_mask_storeu_epi32(p, static_cast<__mmask16>(mask), reinterpret_cast<__m512i>(v));
+    if constexpr (sizeof(V) == 64 && sizeof(T) == 2) return _mm512_mask_storeu_epi16(p, static_cast<__mmask32>(mask), reinterpret_cast<__m512i>(v));
+#endif
+    __builtin_memcpy(p, &v, sizeof(T) * static_cast<size_t>(count));
+}
+
 // Writes past the caches; p must be aligned to the vector.
 template <class V> POOLGRAD_INLINE void stream(void* p, V v) {
 #if defined(__AVX512F__)
