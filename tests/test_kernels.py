@@ -290,6 +290,14 @@ def test_long_axes_are_done_in_parts(rng, dtype):
         assert np.array_equal(backend.spread(ones, g)[:, 0], given.astype(dtype))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_few_elements_in_many_windows(rng, dtype):
+    """More windows than elements: they overlap often although each is small."""
+    many = axis(1, 6, 1, "EXPLICIT", before=5, after=5)
+    check_all_maps(rng, (2, 12, 1, 10), "NHDW", [axis(12, 7, 3, "SAME"), many, axis(10, 9, 1, "SAME")], dtype)
+    check_all_maps(rng, (2, 1, 40), "NHW", [many, axis(40, 9, 1, "SAME")], dtype)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_global_pooling(rng, dtype):
     """One window that is the whole input."""

@@ -443,9 +443,9 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
-    const bool quick = by_columns(bytes) && g_.elements <= many_elements;
-    if (large_ && !quick && choose_large(type, x, ignore_nan, Carry::elements, v, y, equal)) return;
-    if (large_coded_) {   // and something else than the maximum is looked for
+    const bool quick = by_columns(bytes) && g_.elements <= many_elements, large = large_ && !quick;
+    if (large && choose_large(type, x, ignore_nan, Carry::elements, v, y, equal)) return;
+    if (large && large_coded_) {   // and something else than the maximum is looked for
         Buffer codes(outputs_ * 4);
         choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>());
         match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
