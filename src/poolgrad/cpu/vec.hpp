@@ -386,7 +386,10 @@ struct HalfOrder {
     }
     POOLGRAD_INLINE int16_t value(int16_t k) const { return k; }
     // The bits of a key that is no NaN, except that of the two zeros it is the positive one.
-    template <class V> POOLGRAD_INLINE V values(V k) const { return k < 0 ? -k | INT16_MIN : k; }
+    template <class V> POOLGRAD_INLINE V values(V k) const {
+        using Bits = Vec<uint16_t, sizeof(V) / sizeof(uint16_t)>;
+        return k < 0 ? reinterpret_cast<V>((Bits{} - reinterpret_cast<Bits>(k)) | uint16_t{0x8000}) : k;
+    }
     template <class V> POOLGRAD_INLINE auto wins(V x, V best) const { return x > best; }
     POOLGRAD_INLINE bool wins_one(int16_t x, int16_t best) const { return x > best; }
     template <class V> POOLGRAD_INLINE auto equals(V x, V y) const { return x == y; }
