@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t small_work = int64_t{1} << 19;      // bytes below which threads cost more than they bring
 constexpr int64_t tile_bytes = int64_t{1} << 18;      // of work in one task, at least
 constexpr int64_t cache_bytes = int64_t{1} << 19;     // what neighbouring windows should find still in the cache
-constexpr int64_t most_streams = 4;                   // large images read side by side: as many as a processor follows ahead
+constexpr int64_t most_streams = 6;                   // large images read side by side: as many as a processor follows ahead
 constexpr int64_t large_work = int64_t{1} << 21;      // bytes that do not stay in the cache between calls
 constexpr int64_t small_image = int64_t{1} << 14;     // bytes that count as one stream however many images they hold
 constexpr int64_t streaming_bytes = int64_t{1} << 23; // results larger than this are written past the caches
@@ -308,8 +308,10 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     job.wanted = dense(code, true, code_width);
     job.code_width = code_width;
     job.y = dense(y, true, bytes);
-    const bool coded = g_.elements > many_elements || g_.inner * bytes < 64;
-    job.streaming = streaming(y, outputs_, bytes);
+    // Along rows codes are followed, except those of small windows that come from memory: there whole vectors are read sooner.
+    const bool along_row = g_.inner * bytes < 64 && (g_.elements >= few_elements || inputs_ * bytes < large_work);
+    const bool coded = g_.elements > many_elements || along_row;
+    job.streaming = (coded || g_.inner * bytes >= 64) && streaming(y, outputs_, bytes);
     const Kernels& k = kernels();
     each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); }, true);
 }
@@ -463,6 +465,7 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     const Kernels& k = kernels();
     // Along rows it is quicker to choose first and then to follow the codes, which stay in the cache.
     const bool in_two = g_.inner * bytes < 64 && g_.elements >= (bytes < 4 ? 3 * few_elements : few_elements);   // short ones are not gathered
+    job.streaming = job.streaming && (in_two || g_.inner * bytes >= 64);
     if (in_two) job.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     each_box(
         true, 2 * bytes, in_two ? job.code_width : 0,

@@ -62,8 +62,8 @@ template <class Order, Mode mode, What what> struct Scanner {
         const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1], reach = (axis.window - 1) * axis.dilation;
         const bool steps = axis.stride == 1 || (axis.stride == 2 && g.inner == 1);
         if (g.rank == 1 || g.inner >= lanes || !axis.uniform || !steps) return;
-        // Two columns cost more to merge than to visit, and so does little more than a vector of them.
-        if (axis.window < 3 && (writes_code || !Order::key_is_value || (w1 - w0) * g.inner < 2 * lanes)) return;
+        // Two columns cost more to merge than to visit, and so do those of many rows or of little more than a vector.
+        if (axis.window < 3 && (writes_code || !Order::key_is_value || g.rank > 2 || (w1 - w0) * g.inner < 2 * lanes)) return;
         if (writes_code && g.elements > most_elements) return;
         const int64_t from = w0 * axis.stride - axis.before, to = (w1 - 1) * axis.stride - axis.before + reach + 1;
         columns.first = larger(0, from) * g.inner;
@@ -148,6 +148,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         }
         for (; i < count; i += lanes) {
             const int64_t last = smaller(i, count - lanes);   // overlaps the block before
+            if (ahead) look_ahead(columns.first + last, lanes);
             Keys more[1] = {};
             compare_rows<1>(from + last, keys + begin + last, codes + begin + last, more);
             if constexpr (Order::has_nan) sum[0] += more[0];
