@@ -106,13 +106,18 @@ class Files:
     def _write(self, name: str, array: Any) -> None:
         path = self.target(name)
         numbers = array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
+        if self._makes_room(name, path, lambda: self._holds(name, numbers)):
+            write_array(path, numbers)
+
+    def _makes_room(self, name: str, path: Path, holds: Callable[[], bool]) -> bool:
+        """Whether the file is to be written: not where it holds the same; where it holds something else, refused."""
         if os.path.exists(path) and not self.overwrite:
-            if self._holds(name, numbers):
-                return
+            if holds():
+                return False
             problem = f"{name!r} exists with other contents; allow overwriting, or choose another name"
             raise InvalidArgument(problem, argument="file", given=name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_array(path, numbers)
+        return True
 
     def _holds(self, name: str, numbers: Array) -> bool:
         try:

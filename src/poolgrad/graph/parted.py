@@ -70,13 +70,8 @@ class PartedFiles(Files):
         if path.suffix.lower() not in FORMATS or array.nbytes <= self.chunk_bytes():
             super()._write(name, in_memory(array, self.memory))
             return
-        if os.path.exists(path) and not self.overwrite:
-            if self._holds_parts(name, array):
-                return
-            problem = f"{name!r} exists with other contents; allow overwriting, or choose another name"
-            raise InvalidArgument(problem, argument="file", given=name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_parts(path, array)
+        if self._makes_room(name, path, lambda: self._holds_parts(name, array)):
+            write_parts(path, array)
 
     def _holds_parts(self, name: str, array: Any) -> bool:
         try:
