@@ -371,6 +371,19 @@ def test_divisors_of_large_windows(rng):
         )
 
 
+@pytest.mark.parametrize("window", [*range(1, 20), 25, 27, 49, 100])
+def test_float32_means_are_float64_quotients(rng, window):
+    """The sum in float64, one division, one rounding: of every size, and the sign of zero."""
+    pool = Pool.of((1, window, 4000), "NXC", [pw.regular(window, window, 1, "VALID")])
+    scale = np.float32(2) ** rng.integers(-149, 100, 4000).astype(np.float32)
+    x = rng.integers(-1000, 1000, pool.shape).astype(np.float32) * scale
+    x[..., :2] = -0.0, np.inf
+    total = x[0, 0].astype(np.float64)
+    for row in x[0, 1:]:
+        total = total + row.astype(np.float64)
+    assert_same_bits(backend.mean(pool, x)[0, 0], (total / window).astype(np.float32))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64"])
 def test_integer_means_never_overflow(rng, dtype):
     """Exact wide accumulation, truncated toward zero at the end: also where the sum exceeds 64 bits."""

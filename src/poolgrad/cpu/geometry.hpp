@@ -65,6 +65,7 @@ struct Span {
 };
 
 static inline Span span(const Axis& a, int64_t o) {
+    if (o >= a.whole_begin && o < a.whole_end) return {0, a.window};
     if (a.starts) return {0, a.stops[o] - a.starts[o]};
     const int64_t nominal = o * a.stride - a.before, start = origin(a, o);
     const int64_t first = start < 0 ? (-start + a.dilation - 1) / a.dilation : 0;

@@ -52,6 +52,7 @@ struct Spread {
     const Geometry* geometry;
     DType type;
     bool streaming;
+    bool exact;        // no element lies in two windows, and all divisors are powers of two
     View g;
     View gx;
 };

@@ -290,9 +290,9 @@ template <class E, bool wide> struct Sums {
         if constexpr (wide) store(to, E::narrow_lanes(sum));
         else *to = E::narrow_one(sum);
     }
-    template <class S> static POOLGRAD_INLINE void average(Stored* to, S sum, int64_t divisor) {
-        if constexpr (wide) store(to, E::average_lanes(sum, divisor));
-        else *to = E::average_one(sum, divisor);
+    template <class S, class C> static POOLGRAD_INLINE void average(Stored* to, S sum, const C& by) {
+        if constexpr (wide) store(to, E::average_lanes(sum, by));
+        else *to = E::average_one(sum, by.count);
     }
 };
 
@@ -401,7 +401,8 @@ template <class E, bool transposed> struct Adding {
         } else {
             each_divisor(part.low, part.high, [&](int64_t o, int64_t c, int64_t count, int64_t divisor) {
                 const int64_t at = o * job.columns + c, from = (o - part.low) * width + c - part.left;
-                each_sum<E>(count, [&](auto s, int64_t i) { s.average(out + at + i, s.get(result, from + i), divisor); });
+                const typename E::Count by(divisor);
+                each_sum<E>(count, [&](auto s, int64_t i) { s.average(out + at + i, s.get(result, from + i), by); });
             });
         }
     }

@@ -22,15 +22,15 @@ template <int lanes, class F> POOLGRAD_INLINE void blocks_of_channels(int64_t in
     if (c < inner) f(Vectors<1>{}, inner - lanes);
 }
 
-// Sums of whole positions of a row, kept until no window needs them: a ring of `positions` times the channels.
+// Sums of whole positions of a row, kept until no window needs them: a ring of at least `positions` times the channels.
 template <class E> struct Ring {
-    int64_t positions, inner;
+    int64_t mask, inner;   // one position less than a power of two
     SumRow<E> sums;
     Ring(Scratch& scratch, int slot, int64_t positions, int64_t inner)
-        : positions(positions),
+        : mask(static_cast<int64_t>(~uint64_t{0} >> __builtin_clzll(static_cast<uint64_t>(positions)))),
           inner(inner),
-          sums(reserve(scratch, slot, SumRow<E>::bytes(positions * inner)), positions * inner) {}
-    POOLGRAD_INLINE int64_t at(int64_t position, int64_t c) const { return position % positions * inner + c; }
+          sums(reserve(scratch, slot, SumRow<E>::bytes((mask + 1) * inner)), (mask + 1) * inner) {}
+    POOLGRAD_INLINE int64_t at(int64_t position, int64_t c) const { return (position & mask) * inner + c; }
 };
 
 // ---- mean -----------------------------------------------------------------------------------------------------------
@@ -50,6 +50,14 @@ template <class E> struct Averager {
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
 
+    // The same in a place that no store can change.
+    struct Rows {
+        const Stored* x;
+        const Tap* taps;
+        int64_t count, ahead;
+    };
+    Rows rows() const { return {x, taps, tap_count, ahead}; }
+
     Averager(const Mean& job, Scratch& scratch)
         : job(job),
           g(*job.geometry),
@@ -57,62 +65,74 @@ template <class E> struct Averager {
           scratch(scratch),
           ahead(read_ahead<Stored>(g, job.x)) {}
 
-    template <int vectors> POOLGRAD_INLINE void add_rows(Sums (&sum)[vectors], int64_t at) const {
-        for (int u = 0; u < vectors; ++u) sum[u] = E::widen_lanes(x + taps[0].offset + at + u * lanes);
-        for (int64_t t = 1; t < tap_count; ++t)
-            for (int u = 0; u < vectors; ++u) sum[u] += E::widen_lanes(x + taps[t].offset + at + u * lanes);
-        for (int64_t t = 0; ahead && t < tap_count; ++t)
-            if (taps[t].fresh) ask_for(x + taps[t].offset + at + ahead, vectors * lanes);
+    template <int vectors> static POOLGRAD_INLINE void add_rows(Sums (&sum)[vectors], const Rows& rows, int64_t at) {
+        for (int u = 0; u < vectors; ++u) sum[u] = E::widen_lanes(rows.x + rows.taps[0].offset + at + u * lanes);
+        for (int64_t t = 1; t < rows.count; ++t)
+            for (int u = 0; u < vectors; ++u) sum[u] += E::widen_lanes(rows.x + rows.taps[t].offset + at + u * lanes);
+        for (int64_t t = 0; rows.ahead && t < rows.count; ++t)
+            if (rows.taps[t].fresh) ask_for(rows.x + rows.taps[t].offset + at + rows.ahead, vectors * lanes);
     }
 
-    template <int vectors> POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors], int64_t count) const {
+    using Count = typename E::Count;
+    Count known{1};
+    POOLGRAD_INLINE Count count_of(int64_t o) {   // what window o of this row is divided by
+        const int64_t count = taps[0].divisor * divisor(axis, o);
+        if (count != known.count) known = Count(count);
+        return known;
+    }
+
+    template <int vectors> static POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors], const Count& by, bool streaming) {
         for (int u = 0; u < vectors; ++u) {
-            const auto result = E::average_lanes(sum[u], count);
-            if (job.streaming) stream(to + u * lanes, result);
+            const auto result = E::average_lanes(sum[u], by);
+            if (streaming) stream(to + u * lanes, result);
             else store(to + u * lanes, result);
         }
     }
 
     // Where windows overlap, each input position is summed over the rows once.
     void row_of_channels(Stored* y, int64_t w0, int64_t w1) {
-        const int64_t reach = (axis.extent - 1) * axis.dilation + 1;
+        const int64_t reach = (axis.extent - 1) * axis.dilation + 1, inner = g.inner, step = axis.dilation;
+        const Rows from = rows();
+        const bool streaming = job.streaming;
         if (tap_count == 1 || (!axis.starts && axis.stride >= reach)) {
             for (int64_t o = w0; o < w1; ++o) {
                 const Window window = window_of(axis, o);
-                blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+                const Count by = count_of(o);
+                blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
                     constexpr int vectors = decltype(n)::value;
                     Sums sum[vectors], column[vectors];
-                    add_rows<vectors>(sum, window.position * g.inner + c);
+                    add_rows<vectors>(sum, from, window.position * inner + c);
                     for (int64_t j = 1; j < window.length; ++j) {
-                        add_rows<vectors>(column, (window.position + j * axis.dilation) * g.inner + c);
+                        add_rows<vectors>(column, from, (window.position + j * step) * inner + c);
                         for (int u = 0; u < vectors; ++u) sum[u] += column[u];
                     }
-                    write<vectors>(y + o * g.inner + c, sum, taps[0].divisor * divisor(axis, o));
+                    write<vectors>(y + o * inner + c, sum, by, streaming);
                 });
             }
             return;
         }
-        const Ring<E> ring(scratch, 1, reach + axis.dilation, g.inner);
+        const Ring<E> ring(scratch, 1, reach + step, inner);
         int64_t ready = first_position(w0, w1);
         for (int64_t o = w0; o < w1; ++o) {
             const Window window = window_of(axis, o);
-            const int64_t end = window.position + (window.length - 1) * axis.dilation + 1;
-            for (ready = larger(ready, window.position - axis.dilation); ready < end; ++ready)
-                blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+            const Count by = count_of(o);
+            const int64_t end = window.position + (window.length - 1) * step + 1;
+            for (ready = larger(ready, window.position - step); ready < end; ++ready)
+                blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
                     constexpr int vectors = decltype(n)::value;
                     Sums sum[vectors];
-                    add_rows<vectors>(sum, ready * g.inner + c);
+                    add_rows<vectors>(sum, from, ready * inner + c);
                     for (int u = 0; u < vectors; ++u) ring.sums.set_lanes(ring.at(ready, c + u * lanes), sum[u]);
                 });
-            blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+            blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
                 constexpr int vectors = decltype(n)::value;
                 Sums sum[vectors];
                 for (int u = 0; u < vectors; ++u) sum[u] = ring.sums.lanes_at(ring.at(window.position, c + u * lanes));
                 for (int64_t j = 1; j < window.length; ++j) {
-                    const int64_t from = ring.at(window.position + j * axis.dilation, c);
-                    for (int u = 0; u < vectors; ++u) sum[u] += ring.sums.lanes_at(from + u * lanes);
+                    const int64_t at = ring.at(window.position + j * step, c);
+                    for (int u = 0; u < vectors; ++u) sum[u] += ring.sums.lanes_at(at + u * lanes);
                 }
-                write<vectors>(y + o * g.inner + c, sum, taps[0].divisor * divisor(axis, o));
+                write<vectors>(y + o * inner + c, sum, by, streaming);
             });
         }
     }
@@ -133,11 +153,12 @@ template <class E> struct Averager {
         low = larger(0, low - axis.dilation), high = smaller(axis.size, high + axis.dilation);
         const int64_t count = (high - low) * inner, margin = 2 * lanes;
         const SumRow<E> row(reserve(scratch, 1, SumRow<E>::bytes(count + margin)), count + margin);
+        const Rows from = rows();
         int64_t f = 0;
         if constexpr (lanes > 1) {
             for (; f + lanes <= count; f += lanes) {
                 Sums sum[1];
-                add_rows<1>(sum, low * inner + f);
+                add_rows<1>(sum, from, low * inner + f);
                 row.set_lanes(f, sum[0]);
             }
         }
@@ -153,13 +174,14 @@ template <class E> struct Averager {
             if (axis.uniform && (every || second)) {
                 const int64_t begin = smaller(w1, larger(w0, axis.even_begin)), end = larger(begin, smaller(w1, axis.even_end));
                 for (; o < begin; ++o) one_output(y, row, low, o);
-                const int64_t step = axis.dilation * inner, divided_by = begin < end ? taps[0].divisor * divisor(axis, begin) : 1;
+                const int64_t step = axis.dilation * inner;
+                const Count by = begin < end ? count_of(begin) : known;
                 for (f = o * inner; f < end * inner && (end - begin) * inner >= lanes; f += lanes) {
                     f = smaller(f, end * inner - lanes);   // the last vector overlaps the one before
-                    const int64_t from = axis.stride * f - (axis.before + low) * inner;
-                    Sums sum = every ? row.lanes_at(from) : row.every_second(from);
-                    for (int64_t j = 1; j < axis.window; ++j) sum += every ? row.lanes_at(from + j * step) : row.every_second(from + j * step);
-                    store(y + f, E::average_lanes(sum, divided_by));
+                    const int64_t at = axis.stride * f - (axis.before + low) * inner;
+                    Sums sum = every ? row.lanes_at(at) : row.every_second(at);
+                    for (int64_t j = 1; j < axis.window; ++j) sum += every ? row.lanes_at(at + j * step) : row.every_second(at + j * step);
+                    store(y + f, E::average_lanes(sum, by));
                 }
                 o = larger(o, f / inner);
             }
@@ -234,11 +256,11 @@ template <class E> struct Averager {
         const int last = g.rank - 1;
         RowWalk walk;
         if (!first_row(box, g.rank, walk)) return;
-        Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
-        taps = rows;
+        Tap* room = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
+        taps = room;
         if constexpr (has_listed) list(box.low[last], box.high[last]);
         do {
-            tap_count = window_taps(g, walk.at, job.x.step, rows);
+            tap_count = window_taps(g, walk.at, job.x.step, room);
             for (int64_t n = box.n; n < box.n_end; ++n) {
                 x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n);
                 Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
@@ -283,20 +305,32 @@ template <class E> struct Spreader {
         return known;
     }
 
-    // What the windows `output` of all rows give to each of their elements.
-    template <int vectors> POOLGRAD_INLINE void shares(Sums (&sum)[vectors], int64_t output, int64_t c) {
-        const int64_t here = divisor(axis, output), at = output * g.inner + c;
+    // The rows that take part, in a place that no store can change, and the weight of the windows `output` in them.
+    struct Rows {
+        const Stored* grad;
+        const Tap* taps;
+        int64_t count, here;
+        bool alike;   // windows of all rows have this weight
+        Weight one;
+    };
+    POOLGRAD_INLINE Rows rows_of(int64_t output) {
+        const int64_t here = divisor(axis, output);
+        return {
+            grad + output * g.inner, taps, tap_count, here, same_divisors, same_divisors && tap_count ? weight(taps[0].divisor * here) : Weight{}};
+    }
+
+    // What these windows give to each of their elements.
+    template <int vectors> POOLGRAD_INLINE void shares(Sums (&sum)[vectors], const Rows& rows, int64_t c) {
         for (int u = 0; u < vectors; ++u) sum[u] = Sums{};
-        if (same_divisors) {
-            for (int64_t t = 0; t < tap_count; ++t)
-                for (int u = 0; u < vectors; ++u) sum[u] += E::widen_lanes(grad + taps[t].offset + at + u * lanes);
-            if (tap_count == 0) return;
-            const Weight w = weight(taps[0].divisor * here);
-            for (int u = 0; u < vectors; ++u) sum[u] = E::share_lanes(sum[u], w);
+        if (rows.alike) {
+            for (int64_t t = 0; t < rows.count; ++t)
+                for (int u = 0; u < vectors; ++u) sum[u] += E::widen_lanes(rows.grad + rows.taps[t].offset + c + u * lanes);
+            if (rows.count == 0) return;
+            for (int u = 0; u < vectors; ++u) sum[u] = E::share_lanes(sum[u], rows.one);
         } else {
-            for (int64_t t = 0; t < tap_count; ++t) {
-                const Weight w = weight(taps[t].divisor * here);
-                for (int u = 0; u < vectors; ++u) sum[u] += E::share_lanes(E::widen_lanes(grad + taps[t].offset + at + u * lanes), w);
+            for (int64_t t = 0; t < rows.count; ++t) {
+                const Weight w = weight(rows.taps[t].divisor * rows.here);
+                for (int u = 0; u < vectors; ++u) sum[u] += E::share_lanes(E::widen_lanes(rows.grad + rows.taps[t].offset + c + u * lanes), w);
             }
         }
     }
@@ -312,10 +346,10 @@ template <class E> struct Spreader {
         return sum;
     }
 
-    template <int vectors> POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors]) const {
+    template <int vectors> static POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors], bool streaming) {
         for (int u = 0; u < vectors; ++u) {
             const auto result = E::narrow_lanes(sum[u]);
-            if (job.streaming) stream(to + u * lanes, result);
+            if (streaming) stream(to + u * lanes, result);
             else store(to + u * lanes, result);
         }
     }
@@ -325,14 +359,19 @@ template <class E> struct Spreader {
         if (!axis.starts && axis.dilation == 1 && axis.stride >= axis.window) {   // every input lies in one window at most
             int64_t w = w0;
             for (int64_t o = start.first; o < axis.count && w < w1; ++o) {
+                if (const int64_t count = whole_windows(gx, o, w, w1)) {
+                    o += count - 1, w += count * axis.stride;
+                    continue;
+                }
                 const int64_t from = larger(w0, o * axis.stride - axis.before), to = smaller(w1, o * axis.stride - axis.before + axis.window);
                 for (; w < smaller(from, w1); ++w) nothing(gx + w * g.inner);
                 if (w >= to) continue;
+                const Rows rows = rows_of(o);
                 blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
                     constexpr int vectors = decltype(n)::value;
                     Sums sum[vectors];
-                    shares<vectors>(sum, o, c);
-                    for (int64_t i = w; i < to; ++i) write<vectors>(gx + i * g.inner + c, sum);
+                    shares<vectors>(sum, rows, c);
+                    for (int64_t i = w; i < to; ++i) write<vectors>(gx + i * g.inner + c, sum, job.streaming);
                 });
                 w = to;
             }
@@ -341,34 +380,57 @@ template <class E> struct Spreader {
         }
         int64_t widest = 1;   // windows that any input needs at once
         for (int64_t w = w0; w < w1; ++w) widest = larger(widest, cover(axis, w).last - cover(axis, w).first);
-        const Ring<E> ring(scratch, 1, widest, g.inner);
+        const int64_t inner = g.inner;
+        const bool streaming = job.streaming, dilated = axis.dilation > 1;
+        const Ring<E> ring(scratch, 1, widest, inner);
         int64_t ready = start.first;
         for (int64_t w = w0; w < w1; ++w) {
             const Cover windows = cover(axis, w);
-            for (ready = larger(ready, windows.first); ready < windows.last; ++ready)
-                blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+            for (ready = larger(ready, windows.first); ready < windows.last; ++ready) {
+                const Rows rows = rows_of(ready);
+                blocks_of_channels<lanes>(inner, [=, this](auto n, int64_t c) __attribute__((always_inline)) {
                     constexpr int vectors = decltype(n)::value;
                     Sums sum[vectors];
-                    shares<vectors>(sum, ready, c);
+                    shares<vectors>(sum, rows, c);
                     for (int u = 0; u < vectors; ++u) ring.sums.set_lanes(ring.at(ready, c + u * lanes), sum[u]);
                 });
-            blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) __attribute__((always_inline)) {
+            }
+            blocks_of_channels<lanes>(inner, [=, this](auto n, int64_t c) __attribute__((always_inline)) {
                 constexpr int vectors = decltype(n)::value;
                 Sums sum[vectors] = {};
                 for (int64_t o = windows.first; o < windows.last; ++o) {
-                    if (!contains(axis, o, w)) continue;
+                    if (dilated && !contains(axis, o, w)) continue;
                     const int64_t from = ring.at(o, c);
                     for (int u = 0; u < vectors; ++u) sum[u] += ring.sums.lanes_at(from + u * lanes);
                 }
-                write<vectors>(gx + w * g.inner + c, sum);
+                write<vectors>(gx + w * inner + c, sum, streaming);
             });
         }
+    }
+
+    // Windows side by side from window o on, which begins at w, that end before w1 and are all divided alike: every element of
+    // theirs is written once. Returns how many there were.
+    int64_t whole_windows(Stored* gx, int64_t o, int64_t w, int64_t w1) {
+        const int64_t s = axis.stride, inner = g.inner, count = smaller((w1 - w) / s, axis.even_end - o);
+        if (tap_count != 1 || s != axis.window || o < axis.even_begin || w != o * s - axis.before || count < 1) return 0;
+        const Weight share = weight(taps[0].divisor * divisor(axis, o));
+        const bool streaming = job.streaming;
+        const Stored* from = grad + taps[0].offset + o * inner;
+        gx += w * inner;
+        for (int64_t i = 0; i < count; ++i, from += inner, gx += s * inner)
+            blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
+                constexpr int vectors = decltype(n)::value;
+                Sums sum[vectors];
+                for (int u = 0; u < vectors; ++u) sum[u] = E::share_lanes(Sums{} + E::widen_lanes(from + c + u * lanes), share);
+                for (int64_t p = 0; p < s; ++p) write<vectors>(gx + p * inner + c, sum, streaming);
+            });
+        return count;
     }
 
     void nothing(Stored* gx) const {
         blocks_of_channels<lanes>(g.inner, [&](auto n, int64_t c) {
             const Sums none[decltype(n)::value] = {};
-            write<decltype(n)::value>(gx + c, none);
+            write<decltype(n)::value>(gx + c, none, job.streaming);
         });
     }
 
@@ -554,6 +616,8 @@ void POOLGRAD_KERNEL(mean)(const Mean& job, const Box& box, Scratch& scratch) {
 }
 
 void POOLGRAD_KERNEL(spread)(const Spread& job, const Box& box, Scratch& scratch) {
+    if (job.exact && job.type == DType::f32) return Spreader<Plain<float, float>>(job, scratch).box(box);
+    if (job.exact && job.type == DType::f64) return Spreader<Plain<double, double>>(job, scratch).box(box);
     with_share(job.type, job.geometry->elements > long_window, [&](auto element) { Spreader<decltype(element)>(job, scratch).box(box); });
 }
 

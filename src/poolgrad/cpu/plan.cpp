@@ -45,6 +45,8 @@ struct Buffer {
 // What put adds up in.
 int64_t sum_bytes(DType type) { return type == DType::f16 || type == DType::bf16 ? 4 : dtype_bytes(type); }
 
+bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
+
 int width_for(uint64_t values) { return values <= 256 ? 1 : values <= 65536 ? 2 : values <= (uint64_t{1} << 32) ? 4 : 8; }
 
 }  // namespace
@@ -123,6 +125,12 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
     large_coded_ = overlap > (rows > 1 ? large_coded_overlap : large_overlap) && fits;
     large_sums_ = rows + along > large_additions && fits;
     crowded_ = overlap > crowded_overlap;
+    exact_shares_ = true;
+    for (int a = 0; a < g_.rank; ++a) {
+        const Axis& axis = g_.axes[a];
+        exact_shares_ = exact_shares_ && !axis.starts && axis.dilation == 1 && axis.window <= axis.stride;
+        for (int64_t o = 0; exact_shares_ && o < axis.count; ++o) exact_shares_ = is_power_of_two(divisor(axis, o));
+    }
 }
 
 View Plan::dense(const void* data, bool outputs, int64_t bytes) const {
@@ -637,6 +645,7 @@ void Plan::spread(DType type, const View& g, void* gx) const {
     job.type = type;
     job.g = g;
     job.gx = dense(gx, false, bytes);
+    job.exact = exact_shares_;
     const Kernels& k = kernels();
     bool dilated = false;
     for (int a = 0; a < g_.rank; ++a) dilated = dilated || g_.axes[a].dilation > 1;

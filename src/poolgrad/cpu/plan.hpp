@@ -53,6 +53,7 @@ private:
     bool large_, large_coded_, large_sums_;
     bool few_visits_;   // even where large_ says otherwise, if visits of rows and of columns add up
     bool crowded_;      // an input lies in so many windows that put goes by decoding
+    bool exact_shares_; // every input has one share at most, and all are halves of halves
     int64_t in_size(int a) const { return g_.axes[a].size; }
     int64_t out_size(int a) const { return g_.axes[a].count; }
 

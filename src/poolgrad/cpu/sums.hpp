@@ -17,12 +17,56 @@ template <> struct Lane<__int128> {
     using type = int64_t;
 };
 
+// a - q * count, rounded once.
+POOLGRAD_INLINE double residual(double a, double q, double count) { return __builtin_fma(-q, count, a); }
+template <class V> POOLGRAD_INLINE V residual(V a, V q, double count) {
+#if defined(__AVX512F__)
+    return reinterpret_cast<V>(_mm512_fnmadd_pd(reinterpret_cast<__m512d>(q), _mm512_set1_pd(count), reinterpret_cast<__m512d>(a)));
+#elif defined(__FMA__)
+    return reinterpret_cast<V>(_mm256_fnmadd_pd(reinterpret_cast<__m256d>(q), _mm256_set1_pd(count), reinterpret_cast<__m256d>(a)));
+#else
+    V r;
+    for (unsigned i = 0; i < sizeof(V) / sizeof(double); ++i) r[i] = __builtin_fma(-q[i], count, a[i]);
+    return r;
+#endif
+}
+
+// What averages are divided by, made ready for many of them. Multiplying by the inverse is dividing if that is exact. If it is
+// not, the quotient of a float64 is at most two places off, and what is left of the dividend, which is exact, tells how far:
+// corrected by that it is rounded as a division is, three times as fast.
+template <class S> struct Denominator {
+    int64_t count;
+    S value, inverse;
+    bool exact, small;   // a power of two; so small that nothing is lost on the way
+    explicit Denominator(int64_t n)
+        : count(n),
+          value(static_cast<S>(n)),
+          inverse(S{1} / value),
+          exact(S{1} / S{2} != 0 && n > 0 && (n & (n - 1)) == 0),   // where halves exist
+          small(larger(n, -n) < int64_t{1} << 40) {}
+};
+
+template <class V, class S> POOLGRAD_INLINE V quotient(V sum, const Denominator<S>& by) {
+    if (by.exact) return sum * by.inverse;
+#if defined(__FMA__)
+    if constexpr (__is_same(S, double)) {
+        if (by.small) {
+            const V q = sum * by.inverse, left = residual(sum, q, by.value);
+            return (left < 0) | (left > 0) ? residual(q, left, -by.inverse) : q;   // not beyond infinity, and zeros keep their sign
+        }
+    }
+#endif
+    return sum / by.value;
+}
+
 // An Element says how an array element is stored (`Stored`), what sums of it are kept in (`Sum`, in vectors `Sums`), and the
-// way between. An average is `average(sum, count)`; a share of a sum, to be added to other shares, `share(sum, weigh(count))`.
+// way between. An average is `average(sum, count)`, in vectors `average(sum, Count(count))`; a share of a sum, to be added to
+// other shares, `share(sum, weigh(count))`.
 
 template <class T, class S> struct Plain {
     using Stored = T;
     using Sum = S;
+    using Count = Denominator<S>;
     static constexpr int lanes = sizeof(S) <= 8 ? vector_bytes / static_cast<int>(sizeof(S)) : 1;
     using Sums = Vec<typename Lane<S>::type, lanes>;
     static POOLGRAD_INLINE S widen_one(T v) { return static_cast<S>(v); }
@@ -38,16 +82,33 @@ template <class T, class S> struct Plain {
         if constexpr (__is_same(T, S)) return v;
         else return convert<T, lanes>(v);
     }
-    static POOLGRAD_INLINE auto average_lanes(Sums sum, int64_t count) { return narrow_lanes(sum / static_cast<S>(count)); }
+    static POOLGRAD_INLINE auto average_lanes(Sums sum, const Count& by) { return narrow_lanes(quotient(sum, by)); }
     static POOLGRAD_INLINE Sums share_lanes(Sums sum, S weight) { return sum * weight; }
 };
 
-// What 16-bit floats have in common: sums in float32, or in float64 where windows are so long that float32 would stagnate.
+// Sums of windows of more elements are kept in wider types.
 constexpr int64_t long_window = 2048;
+
+// Averages of short integers: their sums are whole numbers that float64 holds exactly, and quotients of such are never rounded
+// up to a whole number.
+template <class T> struct IntegerMean : Plain<T, double> {
+    using Base = Plain<T, double>;
+    using Base::lanes;
+    using typename Base::Sums, typename Base::Count;
+    static POOLGRAD_INLINE T average_one(double sum, int64_t count) { return static_cast<T>(static_cast<int64_t>(sum / static_cast<double>(count))); }
+    static POOLGRAD_INLINE Sums widen_lanes(const T* p) {
+        if constexpr (sizeof(T) == 4) return convert<double, lanes>(load<Vec<T, lanes>>(p));
+        else return convert<double, lanes>(convert<int32_t, lanes>(load<Vec<T, lanes>>(p)));
+    }
+    static POOLGRAD_INLINE auto average_lanes(Sums sum, const Count& by) { return convert<T, lanes>(convert<int64_t, lanes>(quotient(sum, by))); }
+};
+
+// What 16-bit floats have in common: sums in float32, or in float64 where windows are so long that float32 would stagnate.
 
 template <class Conversion, class S> struct Sixteen : Conversion {
     using Stored = uint16_t;
     using Sum = S;
+    using Count = Denominator<S>;
     static constexpr int lanes = vector_bytes / static_cast<int>(sizeof(S));
     using Sums = Vec<S, lanes>;
     static POOLGRAD_INLINE S widen_one(uint16_t v) { return static_cast<S>(Conversion::widen_one(v)); }
@@ -63,7 +124,7 @@ template <class Conversion, class S> struct Sixteen : Conversion {
         if constexpr (sizeof(S) == 4) return Conversion::template narrow_vector<lanes>(v);
         else return Conversion::template narrow_vector<lanes>(convert<float, lanes>(v));
     }
-    static POOLGRAD_INLINE auto average_lanes(Sums sum, int64_t count) { return narrow_lanes(sum / static_cast<S>(count)); }
+    static POOLGRAD_INLINE auto average_lanes(Sums sum, const Count& by) { return narrow_lanes(quotient(sum, by)); }
     static POOLGRAD_INLINE Sums share_lanes(Sums sum, S weight) { return sum * weight; }
 };
 
@@ -127,23 +188,14 @@ template <class V> POOLGRAD_INLINE Twofold<V> operator+(Twofold<V> a, Twofold<V>
 }
 template <class V> POOLGRAD_INLINE Twofold<V>& operator+=(Twofold<V>& a, Twofold<V> b) { return a = a + b; }
 
-// a - q * count, exactly.
-POOLGRAD_INLINE double residual(double a, double q, double count) { return __builtin_fma(-q, count, a); }
-template <class V> POOLGRAD_INLINE V residual(V a, V q, double count) {
-#if defined(__AVX512F__)
-    return reinterpret_cast<V>(_mm512_fnmadd_pd(reinterpret_cast<__m512d>(q), _mm512_set1_pd(count), reinterpret_cast<__m512d>(a)));
-#elif defined(__FMA__)
-    return reinterpret_cast<V>(_mm256_fnmadd_pd(reinterpret_cast<__m256d>(q), _mm256_set1_pd(count), reinterpret_cast<__m256d>(a)));
-#else
-    V r;
-    for (unsigned i = 0; i < sizeof(V) / sizeof(double); ++i) r[i] = __builtin_fma(-q[i], count, a[i]);
-    return r;
-#endif
-}
-
 template <class V> POOLGRAD_INLINE Twofold<V> divide(Twofold<V> sum, double count) {
     const V q = sum.high / count;
     return {q, (residual(sum.high, q, count) + sum.low) / count};
+}
+template <class V> POOLGRAD_INLINE Twofold<V> divide(Twofold<V> sum, const Denominator<double>& by) {
+    if (!by.exact) return divide(sum, by.value);
+    const V q = sum.high * by.inverse;
+    return {q, (residual(sum.high, q, by.value) + sum.low) * by.inverse};
 }
 
 POOLGRAD_INLINE double rounded(Double2 sum) { return sum.high - sum.high == 0 ? sum.high + sum.low : sum.high; }   // not beyond infinity
@@ -152,6 +204,7 @@ template <class V> POOLGRAD_INLINE V rounded(Twofold<V> sum) { return sum.high -
 struct DoubleSum {
     using Stored = double;
     using Sum = Double2;
+    using Count = Denominator<double>;
     static constexpr int lanes = vector_bytes / 8;
     using Sums = Twofold<Vec<double, lanes>>;
     static POOLGRAD_INLINE Double2 widen_one(double v) { return {v, 0}; }
@@ -161,7 +214,7 @@ struct DoubleSum {
     static POOLGRAD_INLINE Double2 share_one(Double2 sum, double count) { return divide(sum, count); }
     static POOLGRAD_INLINE Sums widen_lanes(const double* p) { return {load<Vec<double, lanes>>(p), Vec<double, lanes>{}}; }
     static POOLGRAD_INLINE Vec<double, lanes> narrow_lanes(Sums v) { return rounded(v); }
-    static POOLGRAD_INLINE Vec<double, lanes> average_lanes(Sums sum, int64_t count) { return rounded(divide(sum, static_cast<double>(count))); }
+    static POOLGRAD_INLINE Vec<double, lanes> average_lanes(Sums sum, const Count& by) { return rounded(divide(sum, by)); }
     static POOLGRAD_INLINE Sums share_lanes(Sums sum, double count) { return divide(sum, count); }
 };
 
@@ -254,13 +307,13 @@ template <class F> POOLGRAD_INLINE void with_exact_sum(DType type, bool is_long,
         case DType::bf16: return is_long ? f(LongBrainSum{}) : f(BrainSum{});
         case DType::f32: return f(Plain<float, double>{});
         case DType::f64: return f(DoubleSum{});
-        case DType::i8: return f(Plain<int8_t, int64_t>{});
-        case DType::i16: return f(Plain<int16_t, int64_t>{});
-        case DType::i32: return f(Plain<int32_t, int64_t>{});
+        case DType::i8: return is_long ? f(Plain<int8_t, int64_t>{}) : f(IntegerMean<int8_t>{});
+        case DType::i16: return is_long ? f(Plain<int16_t, int64_t>{}) : f(IntegerMean<int16_t>{});
+        case DType::i32: return is_long ? f(Plain<int32_t, int64_t>{}) : f(IntegerMean<int32_t>{});
         case DType::i64: return f(Plain<int64_t, __int128>{});
-        case DType::u8: return f(Plain<uint8_t, int64_t>{});
-        case DType::u16: return f(Plain<uint16_t, int64_t>{});
-        case DType::u32: return f(Plain<uint32_t, int64_t>{});
+        case DType::u8: return is_long ? f(Plain<uint8_t, int64_t>{}) : f(IntegerMean<uint8_t>{});
+        case DType::u16: return is_long ? f(Plain<uint16_t, int64_t>{}) : f(IntegerMean<uint16_t>{});
+        case DType::u32: return is_long ? f(Plain<uint32_t, int64_t>{}) : f(IntegerMean<uint32_t>{});
         case DType::u64: return f(Plain<uint64_t, __int128>{});
     }
 }
