@@ -30,6 +30,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import numpy as np
 
 from . import backends, checks
+from .cpu import dtype_codes
 from .declare import DTYPES, dtype_name, read_array
 from .errors import InvalidArgument, named
 from .policy import resolve
@@ -40,6 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 Array: TypeAlias = Any
+_numpy = backends.of()
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
@@ -138,6 +140,8 @@ def _expect_pool(pool: object) -> None:
 
 def data(name: str, value: Array, shape: tuple[int, ...] | None = None, like: Any = None) -> tuple[Any, Array]:
     """The value as a checked array of numbers, and the backend that computes on it. A list takes the dtype `like`."""
+    if type(value) is np.ndarray and value.dtype in dtype_codes and (shape is None or value.shape == shape):
+        return _numpy, value  # nothing left to check
     on = backends.of(value)
     array = read_array(on, name, value, None if hasattr(value, "dtype") else like)
     if dtype_name(array.dtype) not in DTYPES:
@@ -168,9 +172,11 @@ def destination(out: Array | None, shape: tuple[int, ...], dtype: Any, *inputs: 
 
 
 def _choice(on: Any, pool: Pool, value: Array) -> Array:
-    choice = read_array(on, "choice", value, None if hasattr(value, "dtype") else pool.choice_dtype)
-    if dtype_name(choice.dtype) != dtype_name(pool.choice_dtype):
-        checks.refuse_type("choice", choice.dtype, f"dtype {pool.choice_dtype}, which `choose` gives for this pool")
+    choice = value
+    if on is not _numpy or type(value) is not np.ndarray or value.dtype != pool.choice_dtype:
+        choice = read_array(on, "choice", value, None if hasattr(value, "dtype") else pool.choice_dtype)
+        if dtype_name(choice.dtype) != dtype_name(pool.choice_dtype):
+            checks.refuse_type("choice", choice.dtype, f"dtype {pool.choice_dtype}, which `choose` gives for this pool")
     if tuple(choice.shape) != pool.out_shape:
         checks.refuse("choice", tuple(choice.shape), f"shape {pool.out_shape}")
     fault = on.choice_fault(pool, choice)

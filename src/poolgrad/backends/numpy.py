@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -26,7 +26,8 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """A new array whose memory begins at a multiple of 64 bytes. Its contents are undefined."""
     size = prod(shape) * dtype.itemsize
     try:
-        array: Array = np.ndarray(shape, dtype, cast(Any, Block(size)))
+        memory: Any = Block(size)
+        array: Array = np.ndarray(shape, dtype, memory)
         return array
     except (MemoryError, TypeError, ValueError):
         raise OutOfMemory(f"a result of shape {shape} and dtype {dtype} needs {size} bytes of memory") from None
