@@ -40,6 +40,19 @@ struct Phases {
     }
 };
 
+// Calls f(vectors, c) for blocks of channels; the last block may overlap the one before.
+template <int vectors> struct Vectors {
+    static constexpr int value = vectors;
+};
+
+template <int lanes, class F> POOLGRAD_INLINE void blocks_of_channels(int64_t inner, F&& f) {
+    int64_t c = 0;
+    for (; c + 4 * lanes <= inner; c += 4 * lanes) f(Vectors<4>{}, c);
+    if (c + 2 * lanes <= inner) f(Vectors<2>{}, c), c += 2 * lanes;
+    if (c + lanes <= inner) f(Vectors<1>{}, c), c += lanes;
+    if (c < inner) f(Vectors<1>{}, inner - lanes);
+}
+
 // Writes a finished row: past the caches if asked to.
 template <class T> POOLGRAD_INLINE void write_row(T* to, const T* from, int64_t count, bool streaming) {
     if (!streaming) {

@@ -48,39 +48,40 @@ template <class E, class Code, bool assign> struct Putter {
         else return hit ? sum + value : sum;
     }
 
-    POOLGRAD_INLINE void write(Stored* to, Sums sum) const {
+    static POOLGRAD_INLINE void write(Stored* to, Sums sum, bool streaming) {
         const auto result = E::narrow_lanes(sum);
-        if (job.streaming) stream(to, result);
+        if (streaming) stream(to, result);
         else store(to, result);
     }
 
     // ---- vectors of channels ----------------------------------------------------------------------------------------
 
-    template <int vectors> POOLGRAD_INLINE void channels(Stored* gx, const Source* sources, int64_t n, int64_t output, int64_t c) {
+    // What all vectors of a row need, in a place that no store can change.
+    struct Rows {
+        const Stored* grad;
+        const Code* code;
+        int64_t inner;
+        bool streaming;
+    };
+
+    template <int vectors>
+    static POOLGRAD_INLINE void channels(const Rows& rows, Stored* gx, const Source* sources, int64_t n, int64_t output, int64_t c) {
         Sums sum[vectors] = {};
-        const int64_t at = output * g.inner + c;
+        const int64_t at = output * rows.inner + c;
         for (int64_t k = 0; k < n; ++k) {
             const Codes wanted = splat<I, lanes>(static_cast<I>(sources[k].wanted));
             for (int u = 0; u < vectors; ++u) {
-                const Codes hit = widen_codes(code + sources[k].code + at + u * lanes) == wanted;
-                sum[u] = select(sum[u], hit, E::widen_lanes(grad + sources[k].grad + at + u * lanes));
+                const Codes hit = widen_codes(rows.code + sources[k].code + at + u * lanes) == wanted;
+                sum[u] = select(sum[u], hit, E::widen_lanes(rows.grad + sources[k].grad + at + u * lanes));
             }
         }
-        for (int u = 0; u < vectors; ++u) write(gx + c + u * lanes, sum[u]);
+        for (int u = 0; u < vectors; ++u) write(gx + c + u * lanes, sum[u], rows.streaming);
     }
 
-    POOLGRAD_INLINE void all_channels(Stored* gx, const Source* sources, int64_t n, int64_t output) {
-        int64_t c = 0;
-        for (; c + most_vectors * lanes <= g.inner; c += most_vectors * lanes) channels<most_vectors>(gx, sources, n, output, c);
-        if (most_vectors > 2 && c + 2 * lanes <= g.inner) {
-            channels<2>(gx, sources, n, output, c);
-            c += 2 * lanes;
-        }
-        if (c + lanes <= g.inner) {
-            channels<1>(gx, sources, n, output, c);
-            c += lanes;
-        }
-        if (c < g.inner) channels<1>(gx, sources, n, output, g.inner - lanes);
+    static POOLGRAD_INLINE void all_channels(const Rows& rows, Stored* gx, const Source* sources, int64_t n, int64_t output) {
+        blocks_of_channels<lanes>(rows.inner, [=](auto vectors, int64_t c) __attribute__((always_inline)) {
+            channels<decltype(vectors)::value>(rows, gx, sources, n, output, c);
+        });
     }
 
     // The sources of input w, whatever the axis.
@@ -94,25 +95,57 @@ template <class E, class Code, bool assign> struct Putter {
         return n;
     }
 
+    // Windows [first, last) side by side, none cut short: each is read once and gives to one of the elements that it has alone.
+    void whole_windows(Stored* gx, int64_t first, int64_t last) const {
+        const int64_t s = axis.stride, inner = g.inner;
+        const bool streaming = job.streaming;
+        const I base = static_cast<I>(taps[0].code);
+        const Stored* values = grad + taps[0].offset + first * inner;
+        const Code* codes = code + taps[0].code_offset + first * inner;
+        gx += (first * s - axis.before) * inner;
+        for (int64_t o = first; o < last; ++o, values += inner, codes += inner, gx += s * inner)
+            blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
+                constexpr int vectors = decltype(n)::value;
+                Sums value[vectors];
+                Codes at[vectors];
+                for (int u = 0; u < vectors; ++u) {
+                    value[u] = E::widen_lanes(values + c + u * lanes);
+                    at[u] = widen_codes(codes + c + u * lanes) - base;
+                }
+                for (int64_t p = 0; p < s; ++p)
+                    for (int u = 0; u < vectors; ++u)
+                        write(gx + p * inner + c + u * lanes, select(Sums{}, at[u] == static_cast<I>(p), value[u]), streaming);
+            });
+    }
+
     // `sources` are those of the phases, or room for those of one input; `room` is always room.
     void row_of_channels(Stored* gx, int64_t w0, int64_t w1, const Phases* phases, const Source* sources, Source* room) {
         int64_t w = w0;
-        if (phases) {
-            const int64_t s = axis.stride;
+        const int64_t s = axis.stride;
+        const Rows rows{grad, code, g.inner, job.streaming};
+        if (phases && tap_count == 1 && axis.window == s && axis.dilation == 1) {
+            const int64_t first = larger(axis.whole_begin, ceil_div(w0 + axis.before, s));
+            const int64_t last = smaller(axis.whole_end, floor_div(w1 + axis.before, s));
+            if (first < last) {
+                for (; w < first * s - axis.before; ++w) all_channels(rows, gx + w * g.inner, room, sources_of(w, room), 0);
+                whole_windows(gx, first, last);
+                w = last * s - axis.before;
+            }
+        } else if (phases) {
             // From here to there all windows of the phases exist.
             const int64_t begin = smaller(w1, larger(w0, -phases->lowest * s - axis.before));
             const int64_t end = larger(begin, smaller(w1, (axis.count - phases->highest) * s - axis.before));
-            for (; w < begin; ++w) all_channels(gx + w * g.inner, room, sources_of(w, room), 0);
+            for (; w < begin; ++w) all_channels(rows, gx + w * g.inner, room, sources_of(w, room), 0);
             for (int64_t phase = 0; phase < s; ++phase) {
                 const int64_t first = ceil_div(begin + axis.before - phase, s), last = ceil_div(end + axis.before - phase, s);
                 const Source* from = sources + phases->begin[phase] * tap_count;
                 const int64_t n = (phases->begin[phase + 1] - phases->begin[phase]) * tap_count;
                 Stored* to = gx + (first * s + phase - axis.before) * g.inner;
-                for (int64_t j = first; j < last; ++j, to += s * g.inner) all_channels(to, from, n, j);
+                for (int64_t j = first; j < last; ++j, to += s * g.inner) all_channels(rows, to, from, n, j);
             }
             w = end;
         }
-        for (; w < w1; ++w) all_channels(gx + w * g.inner, room, sources_of(w, room), 0);
+        for (; w < w1; ++w) all_channels(rows, gx + w * g.inner, room, sources_of(w, room), 0);
     }
 
     // ---- vectors along the row --------------------------------------------------------------------------------------
