@@ -12,7 +12,7 @@ PROGRAM = textwrap.dedent(
     import torch, triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
-    from poolgrad.gpu import Gpu, gradients, sums, winners
+    from poolgrad.gpu import Gpu, gradients, rows, sums, winners
     from poolgrad.windows import Pool, adaptive, explicit, regular
 
     POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float64: "*fp64", torch.int64: "*i64",
@@ -21,7 +21,7 @@ PROGRAM = textwrap.dedent(
 
     class Compiling:
         def __init__(self, kernel):
-            self.kernel = kernel
+            self.kernel, self.arg_names = kernel, kernel.arg_names
 
         def __getitem__(self, grid):
             return self.compile
@@ -40,7 +40,8 @@ PROGRAM = textwrap.dedent(
             assert "ld.global" in triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm["ptx"]
             compiled.append(self.kernel.__name__)
 
-    for module, names in ((winners, "scan take members"), (sums, "mean"), (gradients, "put max_put put_any segments")):
+    for module, names in ((winners, "scan take members"), (sums, "mean"), (gradients, "put max_put put_any segments"),
+                          (rows, "scan_rows mean_rows put_rows")):
         for name in names.split():
             setattr(module, name, Compiling(getattr(module, name)))
 
@@ -79,4 +80,7 @@ def test_every_kernel_compiles(tmp_path):
     if "ptxas" in run.stderr and "not found" in run.stderr:
         pytest.skip("this Triton came without a compiler for GPUs")
     assert run.returncode == 0, run.stderr[-3000:]
-    assert run.stdout.split() == ["max_put", "mean", "members", "put", "put_any", "scan", "segments", "take"]
+    assert run.stdout.split() == [
+        "max_put", "mean", "mean_rows", "members", "put", "put_any", "put_rows", "scan", "scan_rows", "segments",
+        "take",
+    ]  # fmt: skip

@@ -15,7 +15,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import reference as ref
 
-from poolgrad.gpu import Gpu, maps
+from poolgrad.gpu import Gpu, launch
 from poolgrad.windows import Pool, adaptive, explicit, fractional, regular
 
 GPU = Gpu()
@@ -306,17 +306,50 @@ def test_images_of_more_than_two_to_the_31_elements(device):
     assert index[1, 0, 1, 1].item() == (h + 2**15 + 1) * w + 2**14
 
 
+class StandIn:
+    """A kernel and an array on a machine with two GPUs, of which the first is the current one."""
+
+    arg_names = ("x", "y", "size", "BLOCK")
+
+    def __init__(self):
+        self.found, self.started = [], []
+
+    def __getitem__(self, grid):
+        return lambda *arrays, **named: self.found.append((grid, named)) or {grid: self.start}
+
+    def start(self, *given):
+        self.started.append(given)
+
+    @staticmethod
+    def array(device=0, at=4096, dtype=torch.float32):
+        return SimpleNamespace(is_cuda=True, get_device=lambda: device, data_ptr=lambda: at, dtype=dtype)
+
+
 @pytest.mark.parametrize(("lies_on", "entered"), [(0, []), (1, [1])])
 def test_kernels_start_on_the_gpu_of_their_arrays(lies_on, entered, monkeypatch):
-    """A stand-in for a machine with two GPUs of which the first is the current one."""
     seen = []
-    x = SimpleNamespace(is_cuda=True, get_device=lambda: lies_on)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "device", lambda number: nullcontext(seen.append(number)))
-    started = []
-    maps._start({(7,): lambda *arrays, **named: started.append((arrays, named))}, (7,), x, x, BLOCK=4)
-    assert started == [((x, x), {"BLOCK": 4})]
+    kernel, x = StandIn(), StandIn.array(lies_on)
+    launch.Start(kernel, (7, 1, 1), {"BLOCK": 4, "size": 3, "num_warps": 2})(x, x)
+    assert kernel.found == [((7, 1, 1), {"BLOCK": 4, "size": 3, "num_warps": 2})]
     assert seen == entered
+
+
+def test_the_compiled_kernel_is_found_once_for_each_kind_of_arrays(monkeypatch):
+    """What Triton compiles depends on dtypes and on whether arrays begin at a multiple of 16 bytes."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    kernel = StandIn()
+    start = launch.Start(kernel, (7, 1, 1), {"BLOCK": 4, "size": 3, "num_warps": 2})
+    for at in (4096, 8192, 512):
+        start(StandIn.array(at=at), StandIn.array(at=16))
+    assert len(kernel.found) == 1
+    assert kernel.started == [(8192, 16, 3, 4), (512, 16, 3, 4)]
+    start(StandIn.array(at=4100), StandIn.array())
+    start(StandIn.array(), StandIn.array(dtype=torch.int64))
+    assert len(kernel.found) == 3
+    start(StandIn.array(at=8), StandIn.array())
+    assert len(kernel.found) == 3
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

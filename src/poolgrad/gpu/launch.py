@@ -15,13 +15,19 @@ import torch
 import triton
 import triton.language as tl
 
+from ..checks import Int64Array
 from ..windows import Pool
-from .frame import Frame, frame_of
+from . import gradients, rows, sums, winners
+from .frame import Axis, Frame, frame_of
 
 WRITTEN_OUT: Final = 64
 """Windows of up to this many elements are written out in the kernels; larger ones are loops."""
+ROWS_WRITTEN_OUT: Final = 100
+"""Kernels that share rows are written out up to so many elements."""
 LONGEST_GRID: Final = 65535
 """How long the second and third dimension of a grid may be."""
+SORTED: Final = 256
+"""How many sorted entries a program looks at."""
 LONG_WINDOW: Final = 2048
 """From more elements than this on, 16-bit floats are summed in float64."""
 
@@ -35,37 +41,76 @@ _COMPARED = {
 }  # fmt: skip
 
 
-class Start(NamedTuple):
-    """How a kernel is started: its grid, and its arguments by name."""
+class Start:
+    """A kernel with its grid and all arguments but the arrays. Calling it with those starts the kernel.
 
-    grid: tuple[int, int, int]
-    arguments: dict[str, Any]
+    Triton finds out from every argument which compiled kernel it needs, and that takes longer than a small pooling.
+    Here only the arrays change from call to call, so what it found is kept for each kind of them.
+    """
+
+    __slots__ = ("arguments", "compiled", "grid", "kernel", "rest")
+
+    def __init__(self, kernel: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
+        self.kernel, self.grid, self.arguments = kernel, grid, arguments
+        self.rest = [arguments[name] for name in kernel.arg_names if name in arguments]
+        self.compiled: dict[tuple[Any, ...], Any] = {}
+
+    def __call__(self, *arrays: torch.Tensor) -> None:
+        """Starts it on the GPU that the arrays lie on. Triton itself takes the current one, whichever that is."""
+        x = arrays[0]
+        if not x.is_cuda:
+            self.kernel[self.grid](*arrays, **self.arguments)  # interpreted
+        elif x.get_device() == torch.cuda.current_device():
+            self._start(arrays)
+        else:
+            with torch.cuda.device(x.get_device()):
+                self._start(arrays)
+
+    def _start(self, arrays: tuple[torch.Tensor, ...]) -> None:
+        pointers = [array.data_ptr() for array in arrays]
+        kind = (*[array.dtype for array in arrays], *[pointer % 16 == 0 for pointer in pointers])
+        if kind in self.compiled:
+            self.compiled[kind](*pointers, *self.rest)
+        else:
+            self.compiled[kind] = self.kernel[self.grid](*arrays, **self.arguments)[self.grid]
 
 
 class Tile(NamedTuple):
-    """About how many elements a program owns, and how many warps of 32 threads work on them."""
+    """About how many elements a program owns, and how many warps of 32 threads work on them. Where what they read lies
+    scattered, neighbouring threads should have neighbouring elements, not several of them each."""
 
     elements: int
     warps: int
+    scattered: bool = False
 
 
-def tile_of(frame: Frame, itemsize: int, gradient: bool) -> Tile:
-    """The tile that measured best."""
-    apart = not frame.listed and all(axis.window <= axis.stride for axis in frame.axes)
-    rows = frame.inner == 1
+def tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
+    """The tile that measured best. `work` is what is done: "value", "code" or "mean" of windows, "put" or "spread" of
+    gradients, or "fused" for both in one."""
+    short, in_rows, planes = itemsize < 4, frame.inner == 1, frame.axes[0].size > 1
     if frame.listed:
-        return Tile(128, 1)
-    if apart:
-        return Tile(256, 4) if itemsize >= 4 else Tile(512, 2) if rows and not gradient else Tile(256, 2)
-    if itemsize >= 4:
-        return Tile(128, 1) if rows == gradient else Tile(256, 2) if rows else Tile(512, 4)
-    return Tile(256, 2) if rows and gradient else Tile(256, 1)
+        if work in ("put", "spread"):
+            return Tile(512, 4) if planes else Tile(128, 1)
+        return Tile(128 if work == "value" and not planes else 64, 1, scattered=True)
+    if all(axis.window <= axis.stride for axis in frame.axes):
+        if work == "spread":
+            return Tile(512, 2) if short else Tile(256, 2) if in_rows else Tile(512, 8)
+        return Tile(256, 4) if not short else Tile(256, 2) if work in ("code", "fused") else Tile(512, 2)
+    if work in ("put", "spread"):
+        return (
+            Tile(512, 2) if short else Tile(256, 1) if work == "spread" else Tile(128, 1) if in_rows else Tile(512, 4)
+        )
+    if not planes:
+        return Tile(128, 2) if not short else Tile(128, 1) if work == "value" and not in_rows else Tile(256, 1)
+    if work == "code":
+        return Tile(256, 2) if in_rows else Tile(256, 1) if short else Tile(128, 1)
+    return Tile(128, 1) if short and work == "value" and not in_rows else Tile(64, 1)
 
 
-def start(frame: Frame, tile: Tile, places: list[int], **arguments: Any) -> Start:
-    """Starts one program for each tile of a result that has these `places` on the pooled axes."""
+def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments: Any) -> Start:
+    """One program of the kernel for each tile of a result that has these `places` on the pooled axes."""
     bi = min(_power(frame.inner), 128) if frame.inner > 1 else 1
-    bw = min(_power(places[2]), max(tile.elements // bi, 1), 256)
+    bw = min(_width(places[2]), max(tile.elements // bi, 1))
     r = min(_power(frame.outer), max(tile.elements // (bi * bw), 1))
     nw, ni = -(-places[2] // bw), -(-frame.inner // bi)
     blocks = -(-frame.outer // r) * nw * ni
@@ -73,6 +118,8 @@ def start(frame: Frame, tile: Tile, places: list[int], **arguments: Any) -> Star
     d, h, w = frame.axes
     one = frame.inner == 1
     align, align_out = (_divisor(w.size), _divisor(w.count)) if one else (_divisor(frame.inner), 1)
+    if one and tile.scattered:
+        align, align_out = 1, 1
     common = {
         "outer": frame.outer, "inner": frame.inner // (1 if one else align),
         "d": d.size, "h": h.size, "w": w.size // (align if one else 1),
@@ -82,11 +129,20 @@ def start(frame: Frame, tile: Tile, places: list[int], **arguments: Any) -> Star
         "num_warps": tile.warps,
     }  # fmt: skip
     grid = (places[1] * places[0] * blocks, 1, 1) if flat else (places[1], places[0], blocks)
-    return Start(grid, common | arguments)
+    return Start(kernel, grid, common | arguments)
 
 
 def _power(n: int) -> int:
     return int(triton.next_power_of_2(max(n, 1)))
+
+
+def _width(n: int) -> int:
+    """How many neighbours a tile has: as many as possible, unless much of the last tile would lie outside."""
+    best = 256
+    for width in (256, 128, 64, 32, 16):
+        if width < 2 * n and -(-n // width) * width < 0.9 * (-(-n // best) * best):
+            best = width
+    return min(best, _power(n))
 
 
 def _divisor(n: int) -> int:
@@ -146,7 +202,7 @@ def scan(
     """Winners: their value, their code, or what another array has in their place."""
     frame = frame_of(pool, device)
     return start(
-        frame, tile_of(frame, dtype.itemsize, gradient=False), _outputs(frame),
+        winners.scan, frame, tile_of(frame, dtype.itemsize, "value" if value and not code else "code"), _outputs(frame),
         **frame.tables("origins", "stops", used=frame.listed),
         **frame.each(s="stride", b="before", d="dilation", e="extent"), **_written_out(frame),
         **comparing(dtype, nan), LISTED=frame.listed, DILATED=frame.dilated,
@@ -159,7 +215,7 @@ def take(pool: Pool, device: torch.device, itemsize: int, index: str, fault: boo
     """What is in the place of every choice, or where that is, or whether it is anywhere."""
     frame = frame_of(pool, device, joined=not index)
     return start(
-        frame, tile_of(frame, itemsize, gradient=False), _outputs(frame),
+        winners.take, frame, tile_of(frame, itemsize, "code"), _outputs(frame),
         **frame.tables("origins", "stops", used=frame.listed), **frame.each(s="stride", b="before", d="dilation"),
         eh=frame.axes[1].extent, ew=frame.axes[2].extent, images=frame.images,
         LISTED=frame.listed, INDEX=index, FAULT=fault,
@@ -172,7 +228,7 @@ def mean(pool: Pool, device: torch.device, dtype: torch.dtype) -> Start:
     frame = frame_of(pool, device)
     counted = frame.listed or frame.dilated or pool.divisors is not None
     return start(
-        frame, tile_of(frame, dtype.itemsize, gradient=False), _outputs(frame),
+        sums.mean, frame, tile_of(frame, dtype.itemsize, "mean"), _outputs(frame),
         **frame.tables("origins", "stops", used=frame.listed), **frame.tables("divisors", used=counted),
         **frame.each(s="stride", b="before", d="dilation", e="extent", k="window"), **_written_out(frame),
         **averaging(dtype, frame, shares=False), LISTED=frame.listed, DILATED=frame.dilated, DIVISORS=counted,
@@ -188,7 +244,7 @@ def put_regular(pool: Pool, device: torch.device, dtype: torch.dtype, averages: 
     named = dict(zip("dhw", frame.axes, strict=True))
     sums = averaging(dtype, frame, shares=True) if averages else wrapping(dtype)
     return start(
-        frame, tile_of(frame, dtype.itemsize, gradient=True), cells,
+        gradients.put, frame, tile_of(frame, dtype.itemsize, "spread" if averages else "put"), cells,
         **frame.tables("divisors", used=pool.divisors is not None), pd=cells[0], ph=cells[1],
         **{f"q{name}": axis.before // axis.stride for name, axis in named.items()},
         **{f"PHASE_{name.upper()}": axis.before % axis.stride for name, axis in named.items()},
@@ -206,12 +262,106 @@ def put_any(pool: Pool, device: torch.device, dtype: torch.dtype, mode: str) -> 
     few = math.prod(most) <= 8
     sums = {"mean": averaging(dtype, frame, shares=True), "ties": tied(dtype, "all"), "split": tied(dtype, "split")}
     return start(
-        frame, tile_of(frame, dtype.itemsize, gradient=True), [axis.size for axis in frame.axes],
+        gradients.put_any, frame, tile_of(frame, dtype.itemsize, "spread" if mode == "mean" else "put"),
+        [axis.size for axis in frame.axes],
         **frame.tables("origins", "divisors", "from", "to", "stops"), **frame.each(d="dilation"),
         eh=frame.axes[1].extent, ew=frame.axes[2].extent, most_w=most[2],
         **{f"MOST_{name}": m if few else 0 for name, m in zip("DHW", most, strict=True)},
         **sums.get(mode, wrapping(dtype)), MODE=mode, DILATED=frame.dilated,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def scan_rows(
+    pool: Pool, device: torch.device, dtype: torch.dtype, nan: str, value: bool, code: bool, take: bool
+) -> Start | None:
+    """Winners, a few rows of windows at once, if that is worth it."""
+    frame = frame_of(pool, device)
+    shared = _sharing(frame)
+    if shared is None:
+        return None
+    if not value and frame.axes[0].count > 1 and not frame.listed:
+        return None  # codes of many rows at once take more registers than the sharing saves
+    blocks, arguments = shared
+    return start(
+        rows.scan_rows, frame, tile_of(frame, dtype.itemsize, "value" if value and not code else "code"), blocks,
+        **arguments, eh=frame.axes[1].extent, ew=frame.axes[2].extent,
+        **comparing(dtype, nan), VALUE=value, CODE=code, TAKE=take,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1024)
+def mean_rows(pool: Pool, device: torch.device, dtype: torch.dtype) -> Start | None:
+    """Averages, a few rows of windows at once, if that is worth it."""
+    frame = frame_of(pool, device)
+    shared = _sharing(frame)
+    sums = averaging(dtype, frame, shares=False)
+    if shared is None or sums["TWOFOLD"] or sums["WHOLE"]:
+        return None
+    blocks, arguments = shared
+    counted = frame.listed or pool.divisors is not None
+    return start(
+        rows.mean_rows, frame, tile_of(frame, dtype.itemsize, "mean"), blocks, **arguments,
+        **frame.tables("divisors", used=counted), **frame.each(k="window"), **sums, DIVISORS=counted,
+    )  # fmt: skip
+
+
+def _sharing(frame: Frame) -> tuple[list[int], dict[str, Any]] | None:
+    """How windows share rows: the blocks of rows that programs own, and what the kernels want to know; nothing where
+    no rows are shared, or where it would be too much to be written out."""
+    d, h, w = frame.axes
+    apart = all(axis.uniform and axis.window <= axis.stride for axis in (d, h))
+    padded = any(axis.origins.min(initial=0) < 0 for axis in frame.axes)
+    if apart or frame.dilated or (frame.listed and padded):
+        return None
+    own_d, own_h = (2, 2) if d.count > 1 else (1, 4)
+    shared = shared_rows("D", d.origins, _ends(d), own_d) | shared_rows("H", h.origins, _ends(h), own_h)
+    if shared["SPAN_D"] * shared["SPAN_H"] * w.extent > ROWS_WRITTEN_OUT:
+        return None
+    blocks = [-(-d.count // own_d), -(-h.count // own_h), w.count]
+    pairs = not frame.listed and frame.inner == 1 and w.stride == 2
+    return blocks, shared | frame.tables("origins", "stops", used=frame.listed) | frame.each(b="before") | {
+        "pd": blocks[0], "ph": blocks[1], "KW": w.extent, "SD": d.stride, "SH": h.stride, "SW": w.stride,
+        "UNIFORM": not frame.listed, "PADDED": frame.padded, "PAIRS": pairs, "PHASE": w.before % 2 if pairs else 0,
+        "qw": w.before // 2 if pairs else 0,
+    }  # fmt: skip
+
+
+def _ends(axis: Axis) -> Int64Array:
+    """Where windows end, the padding counted in where they are uniform."""
+    return axis.origins + axis.window if axis.uniform else axis.stops
+
+
+@lru_cache(maxsize=1024)
+def put_rows(pool: Pool, device: torch.device, dtype: torch.dtype, averages: bool) -> Start | None:
+    """Gradients over listed windows, a few rows at once; nothing if that would be too much to be written out."""
+    frame = frame_of(pool, device)
+    d, h, w = frame.axes
+    sums = averaging(dtype, frame, shares=True) if averages else wrapping(dtype)
+    if frame.dilated or sums["TWOFOLD"]:
+        return None
+    own_d, own_h = (2, 2) if d.size > 1 else (1, 8)
+    shared = shared_rows("D", *d.cover, own_d) | shared_rows("H", *h.cover, own_h)
+    blocks = [-(-d.size // own_d), -(-h.size // own_h), w.size]
+    if shared["SPAN_D"] * shared["SPAN_H"] * w.most > ROWS_WRITTEN_OUT:
+        return None
+    return start(
+        rows.put_rows, frame, tile_of(frame, dtype.itemsize, "spread" if averages else "put"), blocks,
+        **frame.tables("origins", "divisors", "from", "to"), pd=blocks[0], ph=blocks[1], eh=h.extent, ew=w.extent,
+        MOST_W=w.most, **shared, **sums, MEAN=averages,
+    )  # fmt: skip
+
+
+def shared_rows(name: str, begins: Int64Array, ends: Int64Array, own: int) -> dict[str, Any]:
+    """Among the rows of `own` neighbours, counted from the first: which can belong to each of them, and how many."""
+    firsts = begins[::own]
+    lows, highs = [], []
+    for i in range(own):
+        begin, end = begins[i::own], ends[i::own]
+        from_first = firsts[: len(begin)]
+        lows.append(int((begin - from_first).min(initial=2**31 - 1)))
+        highs.append(int((end - from_first).max(initial=0)))
+    return {f"OWN_{name}": own, f"SPAN_{name}": max(highs), f"LOW_{name}": tuple(lows), f"HIGH_{name}": tuple(highs)}
 
 
 @lru_cache(maxsize=1024)
@@ -221,7 +371,7 @@ def max_put(pool: Pool, device: torch.device, dtype: torch.dtype, nan: str, equa
     d, h, w = frame.axes
     cells = [-(-(axis.size + axis.before) // axis.stride) for axis in frame.axes]
     return start(
-        frame, tile_of(frame, dtype.itemsize, gradient=False), cells, pd=cells[0], ph=cells[1],
+        gradients.max_put, frame, tile_of(frame, dtype.itemsize, "fused"), cells, pd=cells[0], ph=cells[1],
         **frame.each(b="before"),
         SD=d.stride, SH=h.stride, SW=w.stride, KD=d.window, KH=h.window, KW=w.window,
         PAIRS=frame.inner == 1 and w.stride == 2 and w.before == 0, PADDED=frame.padded, **comparing(dtype, nan),
@@ -234,9 +384,16 @@ def members(pool: Pool, device: torch.device, dtype: torch.dtype, ties: str, cou
     """Over the elements of each window that equal its maximum."""
     frame = frame_of(pool, device)
     return start(
-        frame, tile_of(frame, dtype.itemsize, gradient=False), _outputs(frame), **frame.tables("origins", "stops"),
+        winners.members, frame, tile_of(frame, dtype.itemsize, "code"), _outputs(frame),
+        **frame.tables("origins", "stops"),
         **frame.each(d="dilation", e="extent"), **tied(dtype, ties), COUNT=count, SPLIT=ties == "split",
     )  # fmt: skip
+
+
+def segments(count: int, dtype: torch.dtype) -> Start:
+    """Sums of entries with equal keys."""
+    arguments = {"count": count, "SUM": wrapping(dtype)["SUM"], "BLOCK": SORTED}
+    return Start(gradients.segments, (-(-count // SORTED), 1, 1), arguments)
 
 
 @lru_cache(maxsize=1024)

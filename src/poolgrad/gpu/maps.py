@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..windows import Pool
-from . import gradients, launch, sums, winners
+from . import launch
 
 Tensor = torch.Tensor
 
@@ -71,8 +71,8 @@ class Gpu:
         """The average of each window."""
         y = _empty(pool.out_shape, x.dtype, x) if out is None else out
         if y.numel():
-            grid, arguments = launch.mean(pool, x.device, x.dtype)
-            _start(sums.mean, grid, x, y, **arguments)
+            by_rows = launch.mean_rows(pool, x.device, x.dtype)
+            (launch.mean(pool, x.device, x.dtype) if by_rows is None else by_rows)(x, y)
         return y
 
     def spread(self, pool: Pool, g: Tensor, out: Tensor | None = None) -> Tensor:
@@ -83,8 +83,7 @@ class Gpu:
         elif not launch.goes_by_cells(pool, g.device):
             _put_any(pool, "mean", g, gx)
         elif gx.numel():
-            grid, arguments = launch.put_regular(pool, g.device, g.dtype, averages=True)
-            _start(gradients.put, grid, g, g, gx, **arguments)
+            launch.put_regular(pool, g.device, g.dtype, averages=True)(g, g, gx)
         return gx
 
     # -- fusions ------------------------------------------------------------------------------------------------------
@@ -108,8 +107,8 @@ class Gpu:
             _ties_put(pool, x, winning, g, gx, ties)
         elif launch.goes_by_cells(pool, x.device) and launch.are_apart(pool, x.device):
             if gx.numel():
-                grid, arguments = launch.max_put(pool, x.device, x.dtype, nan, equal_to is not None)
-                _start(gradients.max_put, grid, x, _or(equal_to, x), _as_signed(g), _as_signed(gx), **arguments)
+                fused = launch.max_put(pool, x.device, x.dtype, nan, equal_to is not None)
+                fused(x, _or(equal_to, x), _as_signed(g), _as_signed(gx))
         else:
             code = _empty(pool.out_shape, _code_dtype(pool.elements + 1), x)  # one more: no winner
             _scan(pool, x, nan, equal_to=equal_to, code=code)
@@ -149,12 +148,7 @@ class Gpu:
         _clear(gx)
         keys, order = torch.sort(_absolute(pool, index, scope).reshape(-1), stable=True)
         if keys.numel():
-            block = 256
-            grid = (-(-keys.numel() // block),)
-            kind = launch.wrapping(g.dtype)["SUM"]
-            entries = _as_signed(g).reshape(-1)
-            arguments = {"count": keys.numel(), "SUM": kind, "BLOCK": block}
-            _start(gradients.segments, grid, keys, order, entries, _as_signed(gx), **arguments)
+            launch.segments(keys.numel(), g.dtype)(keys, order, _as_signed(g).reshape(-1), _as_signed(gx))
         return gx
 
     def index_take(self, pool: Pool, v: Tensor, index: Tensor, scope: str, out: Tensor | None = None) -> Tensor:
@@ -179,16 +173,6 @@ class Gpu:
 # Starting kernels
 
 
-def _start(kernel: Any, grid: tuple[int, ...], *arrays: Tensor, **arguments: Any) -> None:
-    """Starts a kernel on the GPU that its arrays lie on. Triton itself takes the current one, whichever that is."""
-    x = arrays[0]
-    if not x.is_cuda or x.get_device() == torch.cuda.current_device():
-        kernel[grid](*arrays, **arguments)
-    else:
-        with torch.cuda.device(x.get_device()):
-            kernel[grid](*arrays, **arguments)
-
-
 def _scan(
     pool: Pool,
     x: Tensor,
@@ -200,23 +184,25 @@ def _scan(
     taken: Tensor | None = None,
 ) -> None:
     if math.prod(pool.out_shape):
-        wanted = (equal_to is not None, y is not None, code is not None, taken is not None)
-        grid, arguments = launch.scan(pool, x.device, x.dtype, nan, *wanted)
-        _start(winners.scan, grid, x, _or(equal_to, x), _or(y, x), _or(code, x), _or(v, x), _or(taken, x), **arguments)
+        wanted = (y is not None, code is not None, taken is not None)
+        by_rows = launch.scan_rows(pool, x.device, x.dtype, nan, *wanted) if equal_to is None else None
+        if by_rows is not None:
+            by_rows(x, _or(y, x), _or(code, x), _or(v, x), _or(taken, x))
+            return
+        scan = launch.scan(pool, x.device, x.dtype, nan, equal_to is not None, *wanted)
+        scan(x, _or(equal_to, x), _or(y, x), _or(code, x), _or(v, x), _or(taken, x))
 
 
 def _take(pool: Pool, v: Tensor, choice: Tensor, y: Tensor, index: str = "", fault: bool = False) -> None:
     if y.numel():
-        grid, arguments = launch.take(pool, v.device, v.dtype.itemsize, index, fault)
-        _start(winners.take, grid, v, choice, y, **arguments)
+        launch.take(pool, v.device, v.dtype.itemsize, index, fault)(v, choice, y)
 
 
 def _put(pool: Pool, g: Tensor, code: Tensor, gx: Tensor) -> None:
     if not launch.goes_by_cells(pool, g.device):
         _put_any(pool, "put", g, gx, code=code)
     elif gx.numel():
-        grid, arguments = launch.put_regular(pool, g.device, g.dtype, averages=False)
-        _start(gradients.put, grid, g, code, gx, **arguments)
+        launch.put_regular(pool, g.device, g.dtype, averages=False)(g, code, gx)
 
 
 def _put_any(
@@ -229,9 +215,14 @@ def _put_any(
     y: Tensor | None = None,
     counts: Tensor | None = None,
 ) -> None:
-    if gx.numel():
-        grid, arguments = launch.put_any(pool, g.device, g.dtype, mode)
-        _start(gradients.put_any, grid, g, _or(code, g), gx, _or(x, g), _or(y, g), _or(counts, g), **arguments)
+    by_rows = launch.put_rows(pool, g.device, g.dtype, mode == "mean") if mode in ("put", "mean") else None
+    if not gx.numel():
+        return
+    if by_rows is not None:
+        by_rows(g, _or(code, g), gx)
+    else:
+        put = launch.put_any(pool, g.device, g.dtype, mode)
+        put(g, _or(code, g), gx, _or(x, g), _or(y, g), _or(counts, g))
 
 
 def _ties_put(pool: Pool, x: Tensor, y: Tensor, g: Tensor, gx: Tensor, ties: str) -> None:
@@ -246,8 +237,7 @@ def _members(
     pool: Pool, x: Tensor, y: Tensor, v: Tensor, total: Tensor, counts: Tensor, ties: str, count: bool
 ) -> None:
     if y.numel():
-        grid, arguments = launch.members(pool, x.device, v.dtype, ties, count)
-        _start(winners.members, grid, x, y, v, total, counts, **arguments)
+        launch.members(pool, x.device, v.dtype, ties, count)(x, y, v, total, counts)
 
 
 def _or(tensor: Tensor | None, otherwise: Tensor) -> Tensor:

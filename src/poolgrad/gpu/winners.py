@@ -11,6 +11,18 @@ from .tiles import along, clamp, kernel, lengths, origin_of, pair, place, span_o
 
 
 @triton.jit
+def beats(value, best, FLOAT: tl.constexpr, IGNORE: tl.constexpr):
+    """Whether a later element wins. One that is only as good does not; NaN does, or (IGNORE) never does."""
+    if FLOAT:
+        if IGNORE:
+            return (value > best) | ((best != best) & (value == value))
+        else:
+            return ~(value <= best) & (best == best)
+    else:
+        return value > best
+
+
+@triton.jit
 def consider(best, code, value, at, inside, target, EQUAL: tl.constexpr, FLOAT: tl.constexpr, IGNORE: tl.constexpr):
     """The winner so far, after one more element. An element that is only as good does not win: the first one stays.
 
@@ -23,13 +35,7 @@ def consider(best, code, value, at, inside, target, EQUAL: tl.constexpr, FLOAT: 
             hit = hit & inside
         return best, tl.where(hit, at, code)
     else:
-        if FLOAT:
-            if IGNORE:
-                better = (value > best) | ((best != best) & (value == value))
-            else:
-                better = ~(value <= best) & (best == best)
-        else:
-            better = value > best
+        better = beats(value, best, FLOAT, IGNORE)
         return tl.where(better, value, best), tl.where(better, at, code)
 
 

@@ -62,8 +62,12 @@ def _keys(*names: str) -> Any:
     return keys
 
 
-_ORDINARY: Final = (_keys("CPU", "AutocastCPU", "AutogradCPU", "ADInplaceOrView"), _keys("CPU", "AutocastCPU"))
-"""What PyTorch has to do for a tensor on the CPU that is nothing but numbers: outside inference mode, inside."""
+_ORDINARY: Final = tuple(
+    _keys(device, f"Autocast{device}", *recorded)
+    for device in ("CPU", "CUDA")
+    for recorded in ((f"Autograd{device}", "ADInplaceOrView"), ())
+)
+"""What PyTorch has to do for a tensor that is nothing but numbers: outside inference mode, inside."""
 
 _QUIET: Final = (_keys("BackendSelect", "ADInplaceOrView"), _keys("BackendSelect"))
 """What PyTorch has to do for any call while no transform, mode or tracer looks on: outside inference mode, inside."""
@@ -73,7 +77,7 @@ class Operator(Generic[_R]):
     """An operator of PyTorch. Calling it calls PyTorch's `op`, or, where that would come to the same, what `op` would
     call in the end: the way there takes longer than a small pooling.
 
-    It comes to the same if the tensors are ordinary ones on the CPU (no subclass, nothing that stands for a tensor) and
+    It comes to the same if the tensors are ordinary ones (no subclass, nothing that stands for a tensor) and
     nobody looks on: no transform, mode, tracer, profiler or compiler.
     """
 
