@@ -61,12 +61,7 @@ template <class E> struct Averager {
     }
 
     using Count = typename E::Count;
-    Count known{1};
-    POOLGRAD_INLINE Count count_of(int64_t o) {   // what window o of this row is divided by
-        const int64_t count = taps[0].divisor * divisor(axis, o);
-        if (count != known.count) known = Count(count);
-        return known;
-    }
+    POOLGRAD_INLINE int64_t count_of(int64_t o) const { return taps[0].divisor * divisor(axis, o); }   // what window o is divided by
 
     template <int vectors> static POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors], const Count& by, bool streaming) {
         for (int u = 0; u < vectors; ++u) {
@@ -81,10 +76,11 @@ template <class E> struct Averager {
         const int64_t reach = (axis.extent - 1) * axis.dilation + 1, inner = g.inner, step = axis.dilation;
         const Rows from = rows();
         const bool streaming = job.streaming;
+        Count by(count_of(w0));
         if (tap_count == 1 || (!axis.starts && axis.stride >= reach)) {
             for (int64_t o = w0; o < w1; ++o) {
                 const Window window = window_of(axis, o);
-                const Count by = count_of(o);
+                if (const int64_t count = count_of(o); count != by.count) by = Count(count);
                 blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
                     constexpr int vectors = decltype(n)::value;
                     Sums sum[vectors], column[vectors];
@@ -102,7 +98,7 @@ template <class E> struct Averager {
         int64_t ready = first_position(w0, w1);
         for (int64_t o = w0; o < w1; ++o) {
             const Window window = window_of(axis, o);
-            const Count by = count_of(o);
+            if (const int64_t count = count_of(o); count != by.count) by = Count(count);
             const int64_t end = window.position + (window.length - 1) * step + 1;
             for (ready = larger(ready, window.position - step); ready < end; ++ready)
                 blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
@@ -162,7 +158,7 @@ template <class E> struct Averager {
                 const int64_t begin = smaller(w1, larger(w0, axis.even_begin)), end = larger(begin, smaller(w1, axis.even_end));
                 for (; o < begin; ++o) one_output(y, row, low, o);
                 const int64_t step = axis.dilation * inner;
-                const Count by = begin < end ? count_of(begin) : known;
+                const Count by(begin < end ? count_of(begin) : 1);
                 for (f = o * inner; f < end * inner && (end - begin) * inner >= lanes; f += lanes) {
                     f = smaller(f, end * inner - lanes);   // the last vector overlaps the one before
                     const int64_t at = axis.stride * f - (axis.before + low) * inner;
