@@ -384,6 +384,17 @@ def test_float32_means_are_float64_quotients(rng, window):
     assert_same_bits(backend.mean(pool, x)[0, 0], (total / window).astype(np.float32))
 
 
+@pytest.mark.parametrize("channels", EDGES)
+def test_shares_that_vanish_have_the_same_sign_everywhere(channels):
+    """Half of the smallest number is rounded to a zero of its sign; a sum of nothing but zeros is +0."""
+    pool = Pool.of((1, 28, channels), "NXC", [pw.regular(28, 2, 2, "VALID")])
+    assert np.signbit(backend.spread(pool, np.full(pool.out_shape, -1e-45, np.float32))).all()
+    for k, divisor in ((2, -3), (3, -4)):
+        pool = Pool.of((1, 28, channels), "NXC", [pw.regular(28, k, 2, "VALID")])
+        pool = pool.divided_by([np.full(pool.windows[0].count, divisor)])
+        assert not np.signbit(backend.spread(pool, np.zeros(pool.out_shape, np.float32))).any()
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64"])
 def test_integer_means_never_overflow(rng, dtype):
     """Exact wide accumulation, truncated toward zero at the end: also where the sum exceeds 64 bits."""

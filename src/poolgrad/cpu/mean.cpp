@@ -329,6 +329,9 @@ template <class E> struct Spreader {
         return sum;
     }
 
+    // The sum of a single share. Sums are never -0; exact shares are what wider ones are rounded to, and may be.
+    template <class S> POOLGRAD_INLINE S alone(S share) const { return job.exact ? share : S{} + share; }
+
     template <int vectors> static POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors], bool streaming) {
         for (int u = 0; u < vectors; ++u) {
             const auto result = E::narrow_lanes(sum[u]);
@@ -354,6 +357,7 @@ template <class E> struct Spreader {
                     constexpr int vectors = decltype(n)::value;
                     Sums sum[vectors];
                     shares<vectors>(sum, rows, c);
+                    for (int u = 0; u < vectors; ++u) sum[u] = alone(sum[u]);
                     for (int64_t i = w; i < to; ++i) write<vectors>(gx + i * g.inner + c, sum, job.streaming);
                 });
                 w = to;
@@ -396,7 +400,9 @@ template <class E> struct Spreader {
     int64_t whole_windows(Stored* gx, int64_t o, int64_t w, int64_t w1) {
         const int64_t s = axis.stride, inner = g.inner, count = smaller((w1 - w) / s, axis.even_end - o);
         if (tap_count != 1 || s != axis.window || o < axis.even_begin || w != o * s - axis.before || count < 1) return 0;
-        const Weight share = weight(taps[0].divisor * divisor(axis, o));
+        const int64_t divided_by = taps[0].divisor * divisor(axis, o);
+        if (divided_by < 0 || divided_by >= 1 << 16) return 0;   // shares might be -0
+        const Weight share = weight(divided_by);
         const bool streaming = job.streaming;
         const Stored* from = grad + taps[0].offset + o * inner;
         gx += w * inner;
@@ -513,14 +519,14 @@ template <class E> struct Spreader {
         const int64_t s = axis.stride;
         const int64_t begin = smaller(last, larger(first, axis.even_begin)), end = larger(begin, smaller(last, axis.even_end));
         const auto one_window = [&](int64_t o) {
-            const Stored value = E::narrow_one(o >= 0 && o < axis.count ? share(o, 0) : Sum{});
+            const Stored value = E::narrow_one(o >= 0 && o < axis.count ? alone(share(o, 0)) : Sum{});
             for (int64_t p = 0; p < s; ++p) row[(o - first) * s + p] = value;
         };
         int64_t o = first;
         for (; o < begin; ++o) one_window(o);
         const int64_t here = begin < end ? divisor(axis, begin) : 1;
         o = even_shares(o, end, here, [&](int64_t at, Sums sum) __attribute__((always_inline)) {
-            const auto value = E::narrow_lanes(sum);
+            const auto value = E::narrow_lanes(alone(sum));
             if (s == 2) store_interleaved<Stored, lanes>(row + (at - first) * 2, value, value);
             else
                 for (int64_t i = 0; i < lanes * s; ++i) row[(at - first) * s + i] = value[i / s];
@@ -599,9 +605,16 @@ void POOLGRAD_KERNEL(mean)(const Mean& job, const Box& box, Scratch& scratch) {
 }
 
 void POOLGRAD_KERNEL(spread)(const Spread& job, const Box& box, Scratch& scratch) {
-    if (job.exact && job.type == DType::f32) return Spreader<Plain<float, float>>(job, scratch).box(box);
-    if (job.exact && job.type == DType::f64) return Spreader<Plain<double, double>>(job, scratch).box(box);
-    with_share(job.type, job.geometry->elements > long_window, [&](auto element) { Spreader<decltype(element)>(job, scratch).box(box); });
+    const Geometry& g = *job.geometry;
+    const Axis& axis = g.axes[g.rank - 1];
+    // Exact shares need no wider type where each is written as it is, in whole vectors.
+    const bool side_by_side = g.inner == 1 && axis.uniform && axis.window == axis.stride && axis.stride <= 16;
+    const int64_t together = side_by_side ? axis.even_end - axis.even_begin : g.inner;
+    if (job.exact && together >= vector_bytes / dtype_bytes(job.type)) {
+        if (job.type == DType::f32) return Spreader<Plain<float, float>>(job, scratch).box(box);
+        if (job.type == DType::f64) return Spreader<Plain<double, double>>(job, scratch).box(box);
+    }
+    with_share(job.type, g.elements > long_window, [&](auto element) { Spreader<decltype(element)>(job, scratch).box(box); });
 }
 
 }  // namespace poolgrad
