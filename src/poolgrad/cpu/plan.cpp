@@ -1001,6 +1001,12 @@ int64_t Plan::find_bad_code(const void* code, int code_width) const {
         const int64_t count = std::min(part, outputs_ - i * part);
         if (largest_code(code, i * part, count, code_width) >= static_cast<uint64_t>(g_.elements)) fits = false;
     });
+    bool whole = true;   // no window is cut short
+    for (int a = 0; a < g_.rank; ++a) {
+        const Axis& axis = g_.axes[a];
+        whole = whole && axis.uniform && axis.whole_begin == 0 && axis.whole_end == axis.count && axis.window == axis.extent;
+    }
+    if (fits && whole) return -1;
     Kinds kinds[max_axes];
     int64_t combinations = 1;
     bool cut = false;
