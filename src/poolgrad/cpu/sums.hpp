@@ -33,7 +33,7 @@ template <class V> POOLGRAD_INLINE V residual(V a, V q, double count) {
 
 // What averages are divided by, made ready for many of them. Multiplying by the inverse is dividing if that is exact. If it is
 // not, the quotient of a float64 is at most two places off, and what is left of the dividend, which is exact, tells how far:
-// corrected by that it is rounded as a division is, three times as fast.
+// corrected by that it is rounded as a division is, twice as fast.
 template <class S> struct Denominator {
     int64_t count;
     S value, inverse;
