@@ -238,6 +238,44 @@ def test_listed_windows(rng, layout, dtype):
         check_all_maps(rng, shape, layout, [axis(h, 2, 1), fractional_axis(w, sequence(rng, w))], dtype)
 
 
+def same_as_channels(planes, channels, name, *arguments, **more):
+    """A map of planes [C, H, W] has the bits that it has of channels [H, W, C]."""
+
+    def moved(argument):
+        return np.ascontiguousarray(np.moveaxis(argument, 0, -1)) if isinstance(argument, np.ndarray) else argument
+
+    compute = getattr(backend, name)
+    ours = compute(planes, *arguments, **more)
+    theirs = compute(channels, *map(moved, arguments), **{key: moved(value) for key, value in more.items()})
+    assert_same_bits(moved(ours), theirs, f"{name}, {planes}")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int32", "uint8"])
+@pytest.mark.parametrize(("count", "height", "width"), [(64, 70, 90), (33, 28, 28), (130, 19, 23), (12, 9, 300)])
+def test_planes_have_the_bits_of_channels(rng, dtype, count, height, width):
+    """Many planes, in boxes and with some left over; also where their rows lie apart."""
+    for pairs in (
+        [axis(height, 3, 1, "SAME"), axis(width, 3, 1, "SAME")],
+        [axis(height, 3, 2, "SAME"), axis(width, 2, 2)],
+        [axis(height, 2, 1, d=2), axis(width, 5, 3, "SAME", d=2)],
+        [fractional_axis(height, sequence(rng, height), True), adaptive_axis(width, 7)],
+    ):
+        ours = [p[0] for p in pairs]
+        planes, channels = Pool.of((count, height, width), "CHW", ours), Pool.of((height, width, count), "HWC", ours)
+        x = array_of(rng, (count, height + 1, width), dtype)[:, 1:]
+        v, g = array_of(rng, planes.shape, dtype), array_of(rng, planes.out_shape, dtype)
+        y, choice = backend.maximum_and_choice(planes, x, "propagate")
+        same_as_channels(planes, channels, "maximum", x, "propagate")
+        same_as_channels(planes, channels, "choose", x, "propagate")
+        same_as_channels(planes, channels, "put", g, choice)
+        same_as_channels(planes, channels, "take", v, choice)
+        same_as_channels(planes, channels, "mean", x)
+        same_as_channels(planes, channels, "spread", g)
+        for known in ({}, {"equal_to": y}):
+            same_as_channels(planes, channels, "max_put", x, g, "first", "propagate", **known)
+            same_as_channels(planes, channels, "max_take", x, v, "first", "propagate", **known)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int16", "float64"])
 @pytest.mark.parametrize("k", [33, 65, 257, 513])
 def test_large_overlapping_windows(rng, k, dtype):

@@ -6,7 +6,7 @@
 
 namespace poolgrad {
 
-#define POOLGRAD_DECLARE(isa) \
+#define POOLGRAD_DECLARE(isa, vector_bytes) \
     void scan_##isa(const Scan&, const Box&, Scratch&); \
     void put_##isa(const Put&, const Box&, Scratch&); \
     void mean_##isa(const Mean&, const Box&, Scratch&); \
@@ -15,13 +15,15 @@ namespace poolgrad {
     void put_coded_##isa(const Put&, const Box&, Scratch&); \
     void axis_maximum_##isa(const AxisMaximum&, const Part&, Scratch&); \
     void axis_sum_##isa(const AxisSum&, const Part&, Scratch&); \
-    static const Kernels kernels_##isa = { \
-        #isa, scan_##isa, put_##isa, mean_##isa, spread_##isa, take_coded_##isa, put_coded_##isa, axis_maximum_##isa, axis_sum_##isa};
+    void turn_##isa(const Turn&); \
+    static const Kernels kernels_##isa = {#isa,         vector_bytes,     scan_##isa,      put_##isa,          mean_##isa, \
+                                          spread_##isa, take_coded_##isa, put_coded_##isa, axis_maximum_##isa, axis_sum_##isa, \
+                                          turn_##isa};
 
-POOLGRAD_DECLARE(baseline)
+POOLGRAD_DECLARE(baseline, 16)
 #if defined(POOLGRAD_X86_64_LEVELS)
-POOLGRAD_DECLARE(avx2)
-POOLGRAD_DECLARE(avx512)
+POOLGRAD_DECLARE(avx2, 32)
+POOLGRAD_DECLARE(avx512, 64)
 #endif
 
 namespace {

@@ -234,7 +234,7 @@ static inline int64_t cover_taps(const Geometry& g, const int64_t* at, const int
 
 // Growing scratch memory of one worker thread; contents are undefined. Slots do not disturb each other.
 struct Scratch {
-    static constexpr int slots = 8;
+    static constexpr int slots = 13;   // the first 8 are the kernels'
     void* memory[slots];
     size_t bytes[slots];
 };

@@ -57,6 +57,20 @@ struct Spread {
     View gx;
 };
 
+// turn: the elements [0, count) of several planes side by side, turned[i * pitch + p] = planes[p][i]; or back.
+// There are as many planes as elements of `widest` bytes in a vector.
+struct Turn {
+    int bytes, widest;
+    int64_t count;
+    void* const* planes;
+    void* turned;
+    int64_t pitch;
+    bool back;
+    bool streaming;
+    int real;          // how many planes are written
+    int64_t ahead;     // how far ahead planes are asked for, in bytes; 0 for not
+};
+
 // ---- large overlapping windows --------------------------------------------------------------------------------------
 // Where windows overlap many times, visiting every element of every window is too slow. Maxima and sums are then built
 // axis by axis, on arrays seen as [lines, size, columns], by doubling: log2(window) steps for an axis.
@@ -114,6 +128,7 @@ struct AxisSum {
 // A kernel writes the box of its result, completely, and nothing else. Boxes may run in any order and on any thread.
 struct Kernels {
     const char* name;
+    int vector_bytes;
     void (*scan)(const Scan&, const Box& outputs, Scratch&);
     void (*put)(const Put&, const Box& inputs, Scratch&);
     void (*mean)(const Mean&, const Box& outputs, Scratch&);
@@ -123,6 +138,7 @@ struct Kernels {
     void (*put_coded)(const Put&, const Box& inputs, Scratch&);   // boxes are cut on the first axis only
     void (*axis_maximum)(const AxisMaximum&, const Part&, Scratch&);
     void (*axis_sum)(const AxisSum&, const Part&, Scratch&);
+    void (*turn)(const Turn&);
 };
 
 // The kernels for this processor, or those of a named instruction set (null if there are none or it cannot run them).

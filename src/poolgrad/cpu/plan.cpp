@@ -11,6 +11,7 @@
 #include "memory.hpp"
 #include "sums.hpp"
 #include "threads.hpp"
+#include "turned.hpp"
 
 namespace poolgrad {
 namespace {
@@ -22,6 +23,8 @@ constexpr int64_t most_streams = 6;                   // large images read side 
 constexpr int64_t large_work = int64_t{1} << 21;      // bytes that do not stay in the cache between calls
 constexpr int64_t small_image = int64_t{1} << 14;     // bytes that count as one stream however many images they hold
 constexpr int64_t streaming_bytes = int64_t{1} << 23; // results larger than this are written past the caches
+constexpr int64_t turned_bytes = int64_t{1} << 19;    // of planes that are turned at a time,
+constexpr int64_t most_planes = 64;                   // and how many of them, unless a vector has more lanes
 constexpr int64_t table_limit = int64_t{1} << 20;     // axes up to this length keep a table of covering windows
 constexpr int64_t part_bytes = int64_t{1} << 16;      // of one part of an axis that is worked on by doubling
 constexpr int64_t part_columns = 64;
@@ -87,6 +90,7 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
             while (axis.even_begin > axis.whole_begin && divisors[axis.even_begin - 1] == divisors[middle]) --axis.even_begin;
             while (axis.even_end < axis.whole_end && divisors[axis.even_end] == divisors[middle]) ++axis.even_end;
         }
+        listed_ = listed_ || listed;
         if (listed) {
             axis.starts = lists_.emplace_back(spec.starts).data();
             axis.stops = lists_.emplace_back(spec.stops).data();
@@ -121,7 +125,9 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
     bool fits = g_.elements < (int64_t{1} << 32);
     for (int a = 0; a < g_.rank; ++a) fits = fits && g_.axes[a].size < (int64_t{1} << 31);
     large_ = overlap > large_overlap && fits;
-    few_visits_ = rows + along <= large_overlap;
+    overlap_ = overlap;
+    visits_ = rows + along;
+    few_visits_ = visits_ <= large_overlap;
     large_coded_ = overlap > (rows > 1 ? large_coded_overlap : large_overlap) && fits;
     large_sums_ = rows + along > large_additions && fits;
     crowded_ = overlap > crowded_overlap;
@@ -260,6 +266,120 @@ template <class F> void Plan::each_slab(F&& f) const {
     });
 }
 
+// What the windows [first, last) of an axis read, and all windows that read of its inputs [first, last).
+static Span read_by(const Axis& axis, int64_t first, int64_t last) {
+    if (first >= last) return {0, 0};
+    const int64_t low = std::clamp<int64_t>(nominal_origin(axis, first), 0, axis.size);
+    const int64_t end = axis.starts ? axis.stops[last - 1] : nominal_origin(axis, last - 1) + (axis.window - 1) * axis.dilation + 1;
+    return {low, std::clamp(end, low, axis.size) - low};
+}
+
+static Span readers_of(const Axis& axis, int64_t first, int64_t last) {
+    const int64_t low = cover(axis, first).first;
+    return {low, std::max(low, cover(axis, last - 1).last) - low};
+}
+
+static Box on_axes(int rank, const Axis* axes, Span (*span_of)(const Axis&, int64_t, int64_t), const Box& box) {
+    Box found;
+    found.n = box.n, found.n_end = box.n_end;
+    for (int a = 0; a < rank; ++a) {
+        const Span here = span_of(axes[a], box.low[a], box.high[a]);
+        found.low[a] = here.first, found.high[a] = here.first + here.length;
+    }
+    return found;
+}
+
+// Cuts results into boxes whose arrays of both shapes fit the cache together; first on axes where neighbours share least, and along
+// rows only if nothing else is left. False if that makes more than `most` times the work.
+bool Plan::cut_turned(bool outputs, int64_t element_bytes, int in_arrays, int out_arrays, double most, Tiles& t) const {
+    // How much of the other shape belongs to a tile of the results.
+    const auto others = [&](int a, int64_t tile) -> double {
+        const Axis& axis = g_.axes[a];
+        if (tile >= t.size[a]) return static_cast<double>(outputs ? axis.size : axis.count);
+        int64_t most_read = 0;
+        for (int64_t low = 0; axis.starts && low < t.size[a]; low += tile)
+            most_read = std::max(most_read, (outputs ? read_by : readers_of)(axis, low, std::min(t.size[a], low + tile)).length);
+        if (axis.starts) return static_cast<double>(std::max<int64_t>(1, most_read));
+        const double stride = static_cast<double>(axis.stride), part = static_cast<double>(tile);
+        const double common = std::max(0.0, static_cast<double>((axis.window - 1) * axis.dilation + 1) - stride);   // of neighbours
+        return outputs ? part * stride + common : (part + common) / stride;
+    };
+    const auto shared = [&](int a, int64_t tile) {
+        return others(a, tile) / static_cast<double>(tile) * static_cast<double>(t.size[a]) / others(a, t.size[a]);
+    };
+    const auto room = [&] {   // bytes
+        double mine = static_cast<double>(element_bytes), theirs = mine;
+        for (int a = 0; a < g_.rank; ++a) mine *= static_cast<double>(t.tile[a]), theirs *= others(a, t.tile[a]);
+        return mine * (outputs ? out_arrays : in_arrays) + theirs * (outputs ? in_arrays : out_arrays);
+    };
+    const int64_t least_boxes =
+        std::max(inputs_, outputs_) * element_bytes / std::max<int64_t>(1, g_.outer) >= small_work ? 4 * get_num_threads() : 1;
+    while (room() > static_cast<double>(turned_bytes) || (t.total < least_boxes && room() > static_cast<double>(turned_bytes / 4))) {
+        int best = -1;
+        for (int a = 0; a < g_.rank; ++a) {
+            const bool first = best < 0 || (a < g_.rank - 1 && shared(a, (t.tile[a] + 1) / 2) < shared(best, (t.tile[best] + 1) / 2));
+            if (t.tile[a] > 1 && first) best = a;
+        }
+        if (best < 0) return false;
+        t.total /= t.count[best];
+        t.tile[best] = (t.tile[best] + 1) / 2;
+        t.count[best] = ceil_div(t.size[best], t.tile[best]);
+        t.total *= t.count[best];
+        double work = 1;
+        for (int a = 0; a < g_.rank; ++a) work *= shared(a, t.tile[a]);
+        if (work > most) return false;
+    }
+    return true;
+}
+
+// Calls f for boxes of some vectors of planes, as many as there are and fit. Returns whether it did.
+template <class F> bool Plan::each_turned(bool outputs, int64_t bytes, int in_arrays, int out_arrays, F&& f) const {
+    if (inputs_ == 0 || outputs_ == 0) return false;
+    const Kernels& k = kernels();
+    const int64_t work = std::max(inputs_, outputs_) * bytes, tasks = work < small_work ? 1 : 4 * get_num_threads();
+    const int64_t lanes = k.vector_bytes / bytes;
+    for (int64_t planes = std::max(lanes, most_planes); planes >= lanes; planes /= 2) {
+        const int64_t groups = ceil_div(g_.outer, planes);
+        if (groups * planes > g_.outer + g_.outer / (planes > lanes ? 8 : 2)) continue;
+        Tiles t{};
+        t.rank = g_.rank;
+        t.total = groups;
+        for (int a = 0; a < g_.rank; ++a) t.size[a] = t.tile[a] = outputs ? out_size(a) : in_size(a), t.count[a] = 1;
+        if (!cut_turned(outputs, planes * bytes, in_arrays, out_arrays, planes > lanes ? 1.15 : 1.5, t)) continue;
+        const int64_t group = std::max<int64_t>(1, std::min(t.total / tasks, tile_bytes / std::max<int64_t>(1, work / t.total)));
+        parallel(ceil_div(t.total, group), [&](int64_t task, Scratch& scratch) {
+            for (int64_t i = task * group; i < std::min(t.total, (task + 1) * group); ++i) {
+                Turned turned(g_, planes, bytes, i / (t.total / groups) * planes, k, scratch);
+                Box box = t.box(i);
+                box.n = 0, box.n_end = 1;
+                turned.inputs = outputs ? on_axes(g_.rank, g_.axes, read_by, box) : box;
+                turned.outputs = outputs ? box : on_axes(g_.rank, g_.axes, readers_of, box);
+                f(turned);
+            }
+        });
+        return true;
+    }
+    return false;
+}
+
+// Whether planes are turned for a map: where windows are listed, rows are short for vectors, or elements are narrow or lie in many
+// windows. Elsewhere the kernels that work along the rows are as quick. The limits are measured.
+bool Plan::turns(Map map, DType type) const {
+    if (g_.inner != 1) return false;
+    const int64_t bytes = dtype_bytes(type), lanes = kernels().vector_bytes / bytes, row = in_size(g_.rank - 1);
+    const bool sums = map == Map::mean || map == Map::spread, flat = g_.rank <= 2, shorter = row < 2 * lanes;
+    if (sums && type > DType::f64) return false;   // integers are added one by one
+    if (listed_) return true;
+    if (!sums && overlap_ > 16 && bytes > 1) return false;
+    switch (map) {
+        case Map::mean: return shorter || visits_ > 5 || (bytes == 4 && flat);
+        case Map::spread: return shorter || visits_ > (bytes < 4 ? 3.5 : 2.5);
+        case Map::put: return shorter || (flat && (bytes == 1 || (bytes == 4 && visits_ > 5)));
+        case Map::take: return row < lanes || (flat && bytes == 1);
+        default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4));
+    }
+}
+
 // Past the caches if the result is large. Vectors of channels must then be aligned.
 bool Plan::streaming(const void* data, int64_t elements, int64_t bytes) const {
     if (elements * bytes < streaming_bytes) return false;
@@ -304,6 +424,18 @@ void Plan::maximum(DType type, const View& x, void* y, void* code, int code_widt
     if (y) job.y = dense(y, true, bytes), job.streaming = streaming(y, outputs_, bytes);
     if (code) job.code = dense(code, true, code_width);
     const Kernels& k = kernels();
+    if (turns(Map::maximum, type) && (!code || code_width <= bytes) && each_turned(true, bytes, 1, 1, [&](Turned& t) {
+            Scan mine = job;
+            mine.geometry = &t.geometry;
+            mine.streaming = false;
+            mine.x = t.in(x, t.inputs, bytes);
+            if (y) mine.y = t.room(t.outputs, bytes);
+            if (code) mine.code = t.room(t.outputs, code_width);
+            k.scan(mine, t.outputs, t.scratch);
+            if (y) t.out(mine.y, job.y, t.outputs, bytes, job.streaming);
+            if (code) t.out(mine.code, job.code, t.outputs, code_width, false);
+        }))
+        return;
     each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); }, true);
 }
 
@@ -321,6 +453,17 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     const bool coded = g_.elements > many_elements || along_row;
     job.streaming = (coded || g_.inner * bytes >= 64) && streaming(y, outputs_, bytes);
     const Kernels& k = kernels();
+    if (turns(Map::take, type) && code_width <= bytes && each_turned(true, bytes, 1, 2, [&](Turned& t) {
+            Scan mine = job;
+            mine.geometry = &t.geometry;
+            mine.streaming = false;
+            mine.v = t.in(v, t.inputs, bytes);
+            mine.wanted = t.in(job.wanted, t.outputs, code_width);
+            mine.y = t.room(t.outputs, bytes);
+            k.scan(mine, t.outputs, t.scratch);
+            t.out(mine.y, job.y, t.outputs, bytes, streaming(y, outputs_, bytes));
+        }))
+        return;
     each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); }, true);
 }
 
@@ -347,6 +490,17 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
         each_slab([&](const Box& box, Scratch& scratch) { k.put_coded(job, box, scratch); });
     } else {
         job.streaming = streaming(gx, inputs_, bytes);
+        if (turns(Map::put, type) && code_width <= bytes && each_turned(false, bytes, 1, 2, [&](Turned& t) {
+                Put mine = job;
+                mine.geometry = &t.geometry;
+                mine.streaming = false;
+                mine.g = t.in(g, t.outputs, bytes);
+                mine.code = t.in(job.code, t.outputs, code_width);
+                mine.gx = t.room(t.inputs, bytes);
+                k.put(mine, t.inputs, t.scratch);
+                t.out(mine.gx, job.gx, t.inputs, bytes, job.streaming);
+            }))
+            return;
         const bool coded = follows_codes(type);
         each_box(
             false, bytes, coded ? sum_bytes(type) : 0, [&](const Box& box, Scratch& scratch) { (coded ? k.put_coded : k.put)(job, box, scratch); },
@@ -430,6 +584,21 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     put.code_width = choose.code_width;
     put.gx = dense(gx, false, bytes);
     put.streaming = streaming(gx, inputs_, bytes);
+    if (turns(Map::put, type) && choose.code_width <= bytes && each_turned(false, bytes, 2, 2, [&](Turned& t) {
+            Scan mine = choose;
+            Put then = put;
+            mine.geometry = then.geometry = &t.geometry;
+            mine.streaming = then.streaming = false;
+            mine.x = t.in(x, on_axes(g_.rank, g_.axes, read_by, t.outputs), bytes);
+            if (equal) mine.wanted = t.in(choose.wanted, t.outputs, bytes);
+            mine.code = then.code = t.room(t.outputs, choose.code_width);
+            k.scan(mine, t.outputs, t.scratch);
+            then.g = t.in(g, t.outputs, bytes);
+            then.gx = t.room(t.inputs, bytes);
+            k.put(then, t.inputs, t.scratch);
+            t.out(then.gx, put.gx, t.inputs, bytes, put.streaming);
+        }))
+        return;
     const bool coded = follows_codes(type);
     each_box(
         false, bytes, coded ? sum_bytes(type) : choose.code_width,
@@ -471,6 +640,18 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     job.code_width = 1;
     job.streaming = streaming(y, outputs_, bytes);
     const Kernels& k = kernels();
+    if (turns(Map::maximum, type) && each_turned(true, bytes, 2, 2, [&](Turned& t) {
+            Scan mine = job;
+            mine.geometry = &t.geometry;
+            mine.streaming = false;
+            mine.x = t.in(x, t.inputs, bytes);
+            mine.v = t.in(v, t.inputs, bytes);
+            if (equal) mine.wanted = t.in(job.wanted, t.outputs, bytes);
+            mine.y = t.room(t.outputs, bytes);
+            k.scan(mine, t.outputs, t.scratch);
+            t.out(mine.y, job.y, t.outputs, bytes, job.streaming);
+        }))
+        return;
     // Along rows it is quicker to choose first and then to follow the codes, which stay in the cache.
     const bool in_two = g_.inner * bytes < 64 && g_.elements >= (bytes < 4 ? 3 * few_elements : few_elements);   // short ones are not gathered
     job.streaming = job.streaming && (in_two || g_.inner * bytes >= 64);
@@ -631,6 +812,16 @@ void Plan::mean(DType type, const View& x, void* y) const {
     const Kernels& k = kernels();
     if (!large_sums_) {
         job.streaming = streaming(y, outputs_, bytes);
+        if (turns(Map::mean, type) && each_turned(true, bytes, 1, 1, [&](Turned& t) {
+                Mean mine = job;
+                mine.geometry = &t.geometry;
+                mine.streaming = false;
+                mine.x = t.in(x, t.inputs, bytes);
+                mine.y = t.room(t.outputs, bytes);
+                k.mean(mine, t.outputs, t.scratch);
+                t.out(mine.y, job.y, t.outputs, bytes, job.streaming);
+            }))
+            return;
         each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.mean(job, box, scratch); }, true);
         return;
     }
@@ -651,6 +842,16 @@ void Plan::spread(DType type, const View& g, void* gx) const {
     for (int a = 0; a < g_.rank; ++a) dilated = dilated || g_.axes[a].dilation > 1;
     if (!large_sums_ || dilated) {
         job.streaming = streaming(gx, inputs_, bytes);
+        if (turns(Map::spread, type) && each_turned(false, bytes, 1, 1, [&](Turned& t) {
+                Spread mine = job;
+                mine.geometry = &t.geometry;
+                mine.streaming = false;
+                mine.g = t.in(g, t.outputs, bytes);
+                mine.gx = t.room(t.inputs, bytes);
+                k.spread(mine, t.inputs, t.scratch);
+                t.out(mine.gx, job.gx, t.inputs, bytes, job.streaming);
+            }))
+            return;
         each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.spread(job, box, scratch); }, true);
         return;
     }

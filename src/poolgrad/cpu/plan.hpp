@@ -52,6 +52,8 @@ private:
     // Whether windows overlap so often that maxima, their codes and sums are made axis by axis.
     bool large_, large_coded_, large_sums_;
     bool few_visits_;   // even where large_ says otherwise, if visits of rows and of columns add up
+    bool listed_ = false;        // the windows of some axis
+    double overlap_, visits_;   // per element: of all windows, and if the rows of windows are done first
     bool crowded_;      // an input lies in so many windows that put goes by decoding
     bool exact_shares_; // every input has one share at most, and all are halves of halves
     int64_t in_size(int a) const { return g_.axes[a].size; }
@@ -61,6 +63,11 @@ private:
     Tiles tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) const;
     template <class F> void each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped = false) const;
     template <class F> void each_slab(F&& f) const;
+    // What is done with planes that are turned first (see turned.hpp).
+    enum class Map { maximum, take, put, mean, spread };
+    bool turns(Map map, DType type) const;
+    bool cut_turned(bool outputs, int64_t element_bytes, int in_arrays, int out_arrays, double most, Tiles& t) const;
+    template <class F> bool each_turned(bool outputs, int64_t bytes, int in_arrays, int out_arrays, F&& f) const;
     template <class F> void each_group(int64_t bytes, F&& f) const;
     bool streaming(const void* data, int64_t elements, int64_t bytes) const;
     int equal_width() const;
