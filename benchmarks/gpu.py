@@ -83,7 +83,7 @@ def regular(
         x, v = (t.contiguous(memory_format=form) for t in (x, v))
     y = getattr(F, f"max_pool{rank}d")(x, k, s, p)
     g = torch.randn_like(y)
-    ax, ay, av, ag = ((t.movedim(1, -1) if last else t) for t in (x, y, v, g))
+    ax, av, ag = ((t.movedim(1, -1) if last else t) for t in (x, v, g))
     windows = tuple(explicit(size, k, s, p, p) for size in x.shape[2:])
     pool = Pool(tuple(ax.shape), 1 if last else 2, windows, x.shape[0])
     on = of(ax)
@@ -91,7 +91,7 @@ def regular(
     calls: dict[str, tuple[int, Callable[[], Any]]] = {
         "max": (n + m, lambda: on.maximum(pool, ax, "propagate")),
         "max grad": (2 * n + m, lambda: on.max_put(pool, ax, ag, "first", "propagate")),
-        "max gradgrad": (2 * n + 2 * m, lambda: on.max_take(pool, ax, av, "first", "propagate", equal_to=ay)),
+        "max gradgrad": (2 * n + m, lambda: on.max_take(pool, ax, av, "first", "propagate")),
         "avg": (n + m, lambda: on.mean(pool, ax)),
         "avg grad": (n + m, lambda: on.spread(pool, ag)),
     }

@@ -12,7 +12,7 @@ PROGRAM = textwrap.dedent(
     import torch, triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
-    from poolgrad.gpu import Gpu, gradients, rows, sums, winners
+    from poolgrad.gpu import Gpu, gradients, launch, rows, sums, winners
     from poolgrad.windows import Pool, adaptive, explicit, regular
 
     POINTERS = {torch.float32: "*fp32", torch.bfloat16: "*bf16", torch.float64: "*fp64", torch.int64: "*i64",
@@ -45,6 +45,7 @@ PROGRAM = textwrap.dedent(
         for name in names.split():
             setattr(module, name, Compiling(getattr(module, name)))
 
+    launch._packs = lambda device, dtype: dtype == torch.bfloat16
     gpu = Gpu()
     pools = [
         Pool((2, 3, 8, 8), 2, (regular(8, 2),) * 2, 2),
@@ -57,6 +58,7 @@ PROGRAM = textwrap.dedent(
             x, g = torch.zeros(pool.shape, dtype=dtype), torch.zeros(pool.out_shape, dtype=dtype)
             code = torch.zeros(pool.out_shape, dtype=torch.uint8)
             gpu.maximum_and_choice(pool, x, "propagate")
+            gpu.max_take(pool, x, x, "first", "propagate")
             gpu.take(pool, x, code)
             gpu.put(pool, g, code)
             gpu.mean(pool, x)

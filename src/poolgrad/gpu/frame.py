@@ -118,6 +118,11 @@ class Frame:
         return not all(axis.uniform for axis in self.axes)
 
     @property
+    def uniform(self) -> bool:
+        """Whether windows follow from their numbers."""
+        return not self.listed
+
+    @property
     def elements(self) -> int:
         """How many local positions the windows have."""
         return math.prod(axis.extent for axis in self.axes)

@@ -100,11 +100,13 @@ def tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
         return (
             Tile(512, 2) if short else Tile(256, 1) if work == "spread" else Tile(128, 1) if in_rows else Tile(512, 4)
         )
+    if short and work != "mean":
+        return Tile(128, 1) if not (planes and in_rows) else Tile(256 if work == "value" else 128, 2)
     if not planes:
-        return Tile(128, 2) if not short else Tile(128, 1) if work == "value" and not in_rows else Tile(256, 1)
+        return Tile(256, 1) if short else Tile(128, 2)
     if work == "code":
-        return Tile(256, 2) if in_rows else Tile(256, 1) if short else Tile(128, 1)
-    return Tile(128, 1) if short and work == "value" and not in_rows else Tile(64, 1)
+        return Tile(256, 2) if in_rows else Tile(128, 1)
+    return Tile(64, 1)
 
 
 def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments: Any) -> Start:
@@ -278,16 +280,24 @@ def scan_rows(
     """Winners, a few rows of windows at once, if that is worth it."""
     frame = frame_of(pool, device)
     shared = _sharing(frame)
-    if shared is None:
-        return None
-    if not value and frame.axes[0].count > 1 and not frame.listed:
+    packed = frame.uniform and nan == "propagate" and _packs(device, dtype)
+    several = frame.axes[0].count > 1 and frame.uniform
+    if shared is None or (several and not value and not packed):
         return None  # codes of many rows at once take more registers than the sharing saves
     blocks, arguments = shared
     return start(
         rows.scan_rows, frame, tile_of(frame, dtype.itemsize, "value" if value and not code else "code"), blocks,
-        **arguments, eh=frame.axes[1].extent, ew=frame.axes[2].extent,
-        **comparing(dtype, nan), VALUE=value, CODE=code, TAKE=take,
+        **arguments, KD=frame.axes[0].extent, KH=frame.axes[1].extent,
+        **comparing(dtype, nan), VALUE=value, CODE=code, TAKE=take, PACKED=packed,
     )  # fmt: skip
+
+
+@lru_cache(maxsize=64)
+def _packs(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the GPU compares two floats of this type at a time."""
+    return dtype in (torch.bfloat16, torch.float16) and (
+        device.type == "cuda" and torch.version.cuda is not None and torch.cuda.get_device_capability(device) >= (9, 0)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -312,7 +322,8 @@ def _sharing(frame: Frame) -> tuple[list[int], dict[str, Any]] | None:
     d, h, w = frame.axes
     apart = all(axis.uniform and axis.window <= axis.stride for axis in (d, h))
     padded = any(axis.origins.min(initial=0) < 0 for axis in frame.axes)
-    if apart or frame.dilated or (frame.listed and padded):
+    cut = frame.uniform and any(axis.extent < axis.window for axis in frame.axes)
+    if apart or cut or frame.dilated or (frame.listed and padded):
         return None
     own_d, own_h = (2, 2) if d.count > 1 else (1, 4)
     shared = shared_rows("D", d.origins, _ends(d), own_d) | shared_rows("H", h.origins, _ends(h), own_h)
