@@ -59,6 +59,31 @@ def test_out():
         assert_same_bits(out, fresh)
 
 
+def test_a_choice_may_lie_anywhere():
+    """With gaps, backwards, off its alignment: it is copied where the kernels need that, and checked all the same."""
+    pool = Pool.of((300,), "X", [regular(300, 300, 1, "SAME")])
+    x = np.arange(300, dtype=np.float32) % 97
+    dense = maps.choose(pool, x)
+    gaps, memory = np.zeros(600, np.uint16)[::2], np.zeros(601, np.uint8)
+    for choice in (gaps, gaps[::-1], memory[1:].view(np.uint16)):
+        choice[:] = dense
+        assert_same_bits(maps.take(pool, x, choice), maps.take(pool, x, dense))
+        assert_same_bits(maps.put(pool, x, choice), maps.put(pool, x, dense))
+        choice[7] = 60000
+        with pytest.raises(InvalidArgument, match=r"choice at \(7,\) is 60000"):
+            maps.take(pool, x, choice)
+
+
+def test_out_may_lie_beside_an_input_but_not_in_it():
+    memory, choice = np.zeros(9, np.float32), maps.choose(POOL, X)
+    maps.take(POOL, memory[:6], choice, out=memory[6:])
+    for out in (memory[5:8], memory[:3]):
+        with pytest.raises(InvalidArgument, match="overlaps"):
+            maps.take(POOL, memory[:6], choice, out=out)
+    with pytest.raises(InvalidArgument, match="overlaps"):
+        maps.spread(POOL, memory[8:2:-2], out=memory[:6])
+
+
 @pytest.mark.parametrize("code", [3, 4, 255])
 def test_a_choice_beyond_the_window_is_refused(code):
     """Never an access outside the array: codes past the window, and codes that fall on the last window's padding."""

@@ -30,7 +30,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 import numpy as np
 
 from . import backends, checks
-from .cpu import dtype_codes
+from .cpu import Block, dtype_codes
 from .declare import DTYPES, dtype_name, read_array
 from .errors import InvalidArgument, named
 from .policy import resolve
@@ -166,9 +166,22 @@ def destination(out: Array | None, shape: tuple[int, ...], dtype: Any, *inputs: 
     if not out.flags.carray:
         raise InvalidArgument("out must be C-contiguous, aligned and writeable", argument="out", given=out.flags)
     for array in inputs:
-        if np.may_share_memory(out, array):
+        if _may_share_memory(out, array):
             raise InvalidArgument("out overlaps an input in memory", argument="out")
     return out
+
+
+_WHOLE = (Block, type(None))
+"""What an array with memory of its own is based on: ours or NumPy's."""
+
+
+def _may_share_memory(out: Array, array: Array) -> bool:
+    if type(array) is not np.ndarray:
+        return np.may_share_memory(out, array)
+    mine, other = out.base, array.base
+    if type(mine) in _WHOLE and type(other) in _WHOLE and mine is not other:
+        return False  # one of them at least is ours, and nobody else has it
+    return np.may_share_memory(out, array)
 
 
 def _choice(on: Any, pool: Pool, value: Array) -> Array:
