@@ -336,6 +336,36 @@ def test_few_elements_in_many_windows(rng, dtype):
     check_all_maps(rng, (2, 1, 40), "NHW", [many, axis(40, 9, 1, "SAME")], dtype)
 
 
+@pytest.mark.parametrize("shape", [(1, 64, 64, 100), (2, 40, 66, 257), (1, 9, 30, 31, 96), (1, 300, 500, 1)])
+def test_many_windows_share_an_element_and_little_of_the_result_is_worked_on_at_once(rng, shape):
+    """Sums are finished as the windows pass by, some channels at a time: none is missed or counted twice."""
+    k = {4: 5, 5: 3}[len(shape)] if shape[-1] > 1 else 11
+    pool = Pool.of(shape, "NDHWC" if len(shape) == 5 else "NHWC", [pw.regular(n, k, 1, "SAME") for n in shape[1:-1]])
+    x = array_of(rng, shape, "float32")
+    choice = backend.choose(pool, x, "propagate")
+    index = backend.choice_to_index(pool, choice, np.int64, "batch")
+    g = rng.integers(-9, 10, pool.out_shape).astype(np.float32)
+    expected = np.zeros(x.size, np.float32)
+    np.add.at(expected, index.ravel(), g.ravel())
+    assert np.array_equal(backend.put(pool, g, choice).ravel(), expected)
+    assert np.array_equal(backend.take(pool, x, choice), x.ravel()[index])
+
+
+def test_a_given_value_need_not_be_the_maximum(rng):
+    """Where it is, its first place is found like the maximum's; a window where it is not changes no other."""
+    shape = (1, 6, 40, 40)
+    pool = Pool.of(shape, "NCHW", [pw.regular(40, 3, 1, "SAME")] * 2)
+    x, v, g = (rng.integers(0, 5, s).astype(np.float32) for s in (shape, shape, pool.out_shape))
+    most, choice = backend.maximum_and_choice(pool, x, "propagate")
+    given = most.copy()
+    given[0, 2, 17, 21], given[0, 3, 0, 0] = 99, np.nan
+    real = given == most
+    taken = backend.max_take(pool, x, v, "first", "propagate", equal_to=given)
+    assert np.array_equal(taken, np.where(real, backend.take(pool, v, choice), 0))
+    put = backend.max_put(pool, x, g, "first", "propagate", equal_to=given)
+    assert np.array_equal(put, backend.put(pool, np.where(real, g, 0).astype(np.float32), choice))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_global_pooling(rng, dtype):
     """One window that is the whole input."""

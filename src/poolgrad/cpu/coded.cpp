@@ -40,24 +40,28 @@ template <class Entry> void fill_table(const Geometry& g, const int64_t* step, c
 
 // ---- take -----------------------------------------------------------------------------------------------------------
 
-// A row of windows is one flat list of (output, channel) pairs. Tables say where each pair has local position 0 and where
-// each code points from there, so the cost of a window does not depend on its size.
+// A table says where each code points from the origin of its window, so the cost of a window does not depend on its size.
+// Codes are followed one by one, which is as quick as a gather.
 template <class T, class Code> struct CodedTake {
-    static constexpr int lanes = 16;
-    static constexpr int32_t astray = INT32_MIN;
+    static constexpr int lanes = 16;   // windows in one block
+    static constexpr int64_t piece = 1024;
+    static constexpr int64_t astray = INT64_MIN;
+
     const Scan& job;
     const Geometry& g;
     const Axis& axis;
     const int64_t w0, w1;
-    const int64_t ahead;                   // see read_ahead
-    Tap* fresh;                            // the input rows that no row of windows before has read
+    const int64_t ahead;               // see read_ahead
+    int64_t* fresh;                    // from the origins of a row of windows to the rows that the one before has not read
     int64_t fresh_count;
-    int64_t whole_begin, whole_end;        // flat: pairs whose windows are not cut short along the row
-    int32_t *begins, *firsts, *lengths;    // per pair; null: codes are decoded
-    int32_t *offsets, *columns;            // per code: where it points in this row of windows, and its position along the row
+    int64_t* offsets;                  // per code; null: codes are decoded
+    int64_t lowest, highest;           // of the offsets
+    int32_t* columns;                  // per code: its position along the row
+    bool* named;                       // per code: whether it names an element, as far as the axes before the last are concerned
     LineWriter<T> lines;
+    T *held, *held_for;                // results that are written past the caches together, and where they belong
+    int64_t held_count;
     Span spans[max_axes], known[max_axes];
-    bool cut;                              // some codes of this row of windows name nothing
 
     CodedTake(const Scan& job, const Box& box, Scratch& scratch)
         : job(job),
@@ -67,131 +71,128 @@ template <class T, class Code> struct CodedTake {
           w1(box.high[g.rank - 1]),
           ahead(read_ahead<T>(g, job.v)),
           fresh_count(0),
-          begins(nullptr),
-          lines(job.streaming ? box.n_end - box.n : 0, (w1 - w0) * g.inner, scratch, 2) {
-        fresh = static_cast<Tap*>(reserve(scratch, 1, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
-        if (g.elements > table_entries || sizeof(Code) > 4 || !near()) return;
-        const int64_t pairs = (w1 - w0) * g.inner + lanes, codes = g.elements + lanes;
-        begins = static_cast<int32_t*>(reserve(scratch, 0, sizeof(int32_t) * static_cast<size_t>(3 * pairs + 2 * codes + 64)));
-        firsts = begins + pairs, lengths = firsts + pairs, offsets = lengths + pairs, columns = offsets + codes;
-        for (int64_t o = w0, f = 0; o < w1; ++o)
-            for (int64_t c = 0; c < g.inner; ++c, ++f) {
-                const Span s = span(axis, o);
-                begins[f] = static_cast<int32_t>(origin(axis, o) * g.inner + c);
-                firsts[f] = static_cast<int32_t>(s.first), lengths[f] = static_cast<int32_t>(s.length);
-            }
-        for (int64_t code = 0; code < codes; ++code) columns[code] = static_cast<int32_t>(code % axis.extent);
-        const bool even = axis.uniform && axis.window == axis.extent;
-        whole_begin = even ? (smaller(w1, larger(w0, axis.whole_begin)) - w0) * g.inner : pairs;
-        whole_end = even ? (smaller(w1, axis.whole_end) - w0) * g.inner : 0;
-        known[0].length = -1;
-    }
-
-    // Whether all that a row of windows reads is so near its begin that 32 bits tell where.
-    bool near() const {
-        int64_t reach = (axis.size + axis.extent * axis.dilation) * g.inner;
-        for (int a = 0; a < g.rank; ++a) {
-            const int64_t step = job.v.step[a] < 0 ? -job.v.step[a] : job.v.step[a];
-            if (step > INT32_MAX || g.axes[a].extent * g.axes[a].dilation > INT32_MAX) return false;
-            reach += g.axes[a].extent * g.axes[a].dilation * step;
-            if (reach > INT32_MAX) return false;
-        }
-        return true;
-    }
-
-    // The offsets of this row of windows: made anew where other local positions are real than in the row before.
-    void know_row() {
-        const int last = g.rank - 1;
-        bool same = known[0].length >= 0;
-        for (int a = 0; a < last; ++a) same = same && spans[a].first == known[a].first && spans[a].length == known[a].length;
-        if (same) return;
-        cut = false;
-        spans[last] = {0, axis.extent};
-        for (int a = 0; a <= last; ++a) {
-            known[a] = spans[a];
-            cut = cut || spans[a].length < g.axes[a].extent;
-        }
+          offsets(nullptr),
+          lines(job.streaming ? 1 : 0, 2 * piece + (w1 - w0) * g.inner, scratch, 2),
+          held_for(nullptr),
+          held_count(0) {
+        if (g.elements > table_entries) return;
+        constexpr size_t entries = table_entries + 1;
+        offsets = static_cast<int64_t*>(reserve(scratch, 0, (sizeof(int64_t) + sizeof(int32_t) + sizeof(bool)) * entries));
+        columns = reinterpret_cast<int32_t*>(offsets + entries);
+        named = reinterpret_cast<bool*>(columns + entries);
+        for (int a = 0; a < g.rank; ++a) spans[a] = {0, g.axes[a].extent};
         fill_table(g, job.v.step, spans, astray, offsets);
+        lowest = highest = 0;
+        for (int64_t code = 0; code < g.elements; ++code) {
+            lowest = smaller(lowest, offsets[code]), highest = larger(highest, offsets[code]);
+            columns[code] = static_cast<int32_t>(code % axis.extent);
+        }
+        for (int64_t code = g.elements; code < larger(256, g.elements + 1); ++code) offsets[code] = 0, columns[code] = 0, named[code] = false;
+        known[0].length = -1;
+        if (!ahead) return;
+        const Axis& rows = g.axes[g.rank - 2];
+        fresh = static_cast<int64_t*>(reserve(scratch, 1, sizeof(int64_t) * static_cast<size_t>(most_window_taps(g))));
+        for (int64_t code = 0; code < g.elements; code += axis.extent)
+            if (code / axis.extent % rows.extent >= rows.extent - rows.stride) fresh[fresh_count++] = offsets[code] + ahead;
     }
 
-#if defined(__AVX512BW__)
-    // 16 codes, of which `mask` are real.
-    static POOLGRAD_INLINE __m512i load_some(const Code* p, __mmask16 mask) {
-        if constexpr (sizeof(Code) == 1) return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, p));
-        else if constexpr (sizeof(Code) == 2) return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, p));
-        else return _mm512_maskz_loadu_epi32(mask, p);
+    // Where to write `count` results that belong at `to`.
+    POOLGRAD_INLINE T* place(T* to, int64_t count) {
+        if (!job.streaming) return to;
+        if (held_count > piece || to != held_for + held_count) {
+            write_held();
+            held = lines.open(0, held_for = to);
+        }
+        held_count += count;
+        return held + held_count - count;
     }
 
-    // What a table says for 16 codes: from registers while it fits four of them.
-    template <int registers> static POOLGRAD_INLINE __m512i look_up(const int32_t* table, __m512i codes, __mmask16 mask) {
-        if constexpr (registers == 0) return _mm512_mask_i32gather_epi32(codes, mask, codes, table, 4);
-        __m512i found = _mm512_permutexvar_epi32(codes, _mm512_loadu_si512(table));
-        if constexpr (registers > 1) found = _mm512_permutex2var_epi32(_mm512_loadu_si512(table), codes, _mm512_loadu_si512(table + 16));
-        if constexpr (registers > 2) {
-            const __m512i others = _mm512_permutex2var_epi32(_mm512_loadu_si512(table + 32), codes, _mm512_loadu_si512(table + 48));
-            found = _mm512_mask_mov_epi32(found, _mm512_cmpge_epu32_mask(codes, _mm512_set1_epi32(32)), others);
-        }
-        return found;
+    void write_held() {
+        if (held_count > 0) lines.close(held_count);
+        held_count = 0;
     }
 
-    // Pairs [f, f + 16), of which `mask` are wanted. Elsewhere nothing is read.
-    template <int registers, bool checked> POOLGRAD_INLINE void block(T* y, const Code* codes, const T* v, int64_t f, __mmask16 mask) const {
-        const __m512i code = load_some(codes + f, mask);
-        __mmask16 real = _mm512_mask_cmplt_epu32_mask(mask, code, _mm512_set1_epi32(static_cast<int>(g.elements)));
-        const __m512i offset = look_up<registers>(offsets, code, real);
-        if constexpr (checked) {
-            const __m512i column = look_up<registers>(columns, code, real);
-            real = _mm512_mask_cmpneq_epi32_mask(real, offset, _mm512_set1_epi32(astray));
-            real = _mm512_mask_cmplt_epu32_mask(real, _mm512_sub_epi32(column, _mm512_loadu_si512(firsts + f)), _mm512_loadu_si512(lengths + f));
-        }
-        const __m512i at = _mm512_add_epi32(offset, _mm512_loadu_si512(begins + f)), zero = _mm512_setzero_si512();
-        if constexpr (sizeof(T) == 4) {
-            _mm512_mask_storeu_epi32(y + f, mask, _mm512_mask_i32gather_epi32(zero, real, at, v, 4));
-        } else if constexpr (sizeof(T) == 8) {
-            const auto half = [&](int64_t from, __m256i half_at, int shift) __attribute__((always_inline)) {
-                const __mmask8 half_real = static_cast<__mmask8>(real >> shift), half_mask = static_cast<__mmask8>(mask >> shift);
-                _mm512_mask_storeu_epi64(y + from, half_mask, _mm512_mask_i32gather_epi64(zero, half_real, half_at, v, 8));
-            };
-            half(f, _mm512_castsi512_si256(at), 0);
-            half(f + 8, _mm512_extracti64x4_epi64(at, 1), 8);
-        } else {
-            alignas(64) int32_t index[lanes];
-            _mm512_store_si512(index, at);
-            for (int i = 0; i < lanes; ++i)
-                if (mask >> i & 1) y[f + i] = real >> i & 1 ? v[index[i]] : T{};
-        }
+    // Every code that one byte can hold has an entry. Others beyond the number of elements share the last one.
+    POOLGRAD_INLINE int64_t entry(Code code) const {
+        if constexpr (sizeof(Code) == 1) return code;
+        else return static_cast<uint64_t>(code) < static_cast<uint64_t>(g.elements) ? static_cast<int64_t>(code) : g.elements;
     }
 
-    template <int registers> void flat_row(T* y, const Code* codes, const T* v) const {
-        const int64_t end = (w1 - w0) * g.inner;
-        for (int64_t f = 0; f < end; f += lanes) {
-            const __mmask16 mask = static_cast<__mmask16>(end - f >= lanes ? 0xffff : (1 << (end - f)) - 1);
-            for (int64_t t = 0; t < fresh_count; ++t) ask_for(v + fresh[t].offset + begins[f] + ahead, lanes * axis.stride);
-            if (!cut && f >= whole_begin && smaller(f + lanes, end) <= whole_end) block<registers, false>(y, codes, v, f, mask);
-            else block<registers, true>(y, codes, v, f, mask);
+    static POOLGRAD_INLINE bool all_below(const Code* codes, int64_t elements) {
+        if (elements > static_cast<int64_t>(static_cast<Code>(-1))) return true;
+        return !any_lane(load<Vec<Code, lanes>>(codes) >= static_cast<Code>(elements));
+    }
+
+    static constexpr int64_t by_axis = 0, by_list = -1;
+
+    // Windows whose origins are `fixed` apart, or as far as the axis says, or listed. Codes that name nothing read what they do not return.
+    template <int64_t fixed> POOLGRAD_INLINE void windows(T* y, const Code* codes, const T* v, int64_t count) const {
+        const int64_t* const table = offsets;
+        const int64_t* const starts = axis.starts + (fixed == by_list ? w0 : 0);
+        const int64_t step = fixed > 0 ? fixed : axis.stride, apart = g.inner > 1 ? axis.stride : 1;   // in positions, where vectors hold channels
+        const auto at = [&](int64_t f) __attribute__((always_inline)) { return fixed == by_list ? starts[f] : f * step; };
+        for (int64_t f = 0; f < count; f += lanes) {
+            if (count >= lanes) f = smaller(f, count - lanes);   // the last block overlaps the one before
+            for (int64_t t = 0; t < fresh_count; ++t)
+                for (int64_t j = 0; j < apart; ++j) ask_for(v + fresh[t] + j * g.inner + at(f), lanes * step);
+            if (count >= lanes && all_below(codes + f, g.elements)) {
+#pragma GCC unroll 16
+                for (int i = 0; i < lanes; ++i) y[f + i] = v[at(f + i) + table[entry(codes[f + i])]];
+            } else {
+                for (int64_t i = f; i < smaller(f + lanes, count); ++i) {
+                    const T value = v[at(i) + table[entry(codes[i])]];
+                    y[i] = static_cast<int64_t>(codes[i]) < g.elements ? value : T{};
+                }
+            }
         }
     }
 
-    void by_table(T* y, const Code* codes, const T* v) const {
-        if (g.elements <= 16) flat_row<1>(y, codes, v);
-        else if (g.elements <= 32) flat_row<2>(y, codes, v);
-        else if (g.elements <= 64) flat_row<4>(y, codes, v);
-        else flat_row<0>(y, codes, v);
+    // Whether no code can lead out of the array, not even from a window that is cut short.
+    bool safe(const T* first, const T* last) const {
+        return (axis.uniform || axis.starts) && first + lowest >= static_cast<const T*>(job.v.begin) &&
+               last + highest < static_cast<const T*>(job.v.end);
     }
-#else
-    void by_table(T* y, const Code* codes, const T* v) const {
-        const int64_t end = (w1 - w0) * g.inner;
-        const uint64_t elements = static_cast<uint64_t>(g.elements);
-#pragma GCC unroll 4
-        for (int64_t f = 0; f < end; ++f) {
-            const uint64_t code = codes[f];
-            const uint64_t entry = code < elements ? code : 0;
-            const bool real =
-                code < elements && offsets[entry] != astray && static_cast<uint32_t>(columns[entry] - firsts[f]) < static_cast<uint32_t>(lengths[f]);
-            y[f] = real ? v[begins[f] + offsets[entry]] : T{};
+
+    // `count` windows, the first of which has its origin at v; or, if they are listed, a row of them that begins there.
+    void by_table(T* to, const Code* codes, const T* v, int64_t count) {
+        const int64_t inner = g.inner;
+        const bool even = axis.stride == 1 || inner == 1;
+        if (axis.starts && inner == 1) return windows<by_list>(place(to, count), codes, v, count);
+        for (int64_t o = w0, i = 0; axis.starts && o < w1; ++o, i += inner)
+            windows<1>(place(to + i, inner), codes + i, v + axis.starts[o] * inner, inner);
+        for (int64_t i = 0, n; !axis.starts && i < count; i += n) {
+            n = smaller(even ? piece : inner, count - i);
+            T* const y = place(to + i, n);
+            if (axis.stride == 1 || !even) windows<1>(y, codes + i, v + i * axis.stride, n);
+            else if (axis.stride == 2) windows<2>(y, codes + i, v + i * 2, n);
+            else windows<by_axis>(y, codes + i, v + i * axis.stride, n);
         }
     }
-#endif
+
+    // Which codes name elements of this row of windows.
+    void know_row() {
+        bool same = known[0].length >= 0;
+        for (int a = 0; a < g.rank - 1; ++a) same = same && spans[a].first == known[a].first && spans[a].length == known[a].length;
+        if (same) return;
+        for (int a = 0; a < g.rank; ++a) known[a] = spans[a];
+        spans[g.rank - 1] = {0, axis.extent};
+        int64_t local_at[max_axes];
+        for (int64_t code = 0; code < g.elements; ++code) named[code] = decode(g, spans, static_cast<uint64_t>(code), local_at);
+    }
+
+    // The same where windows are not alike, or nothing may be read that is not theirs.
+    void with_care(T* y, const Code* codes, const T* v) {
+        know_row();
+        for (int64_t o = w0; o < w1; ++o) {
+            const Span s = span(axis, o);
+            const T* const begin = v + origin(axis, o) * g.inner;
+            for (int64_t c = 0; c < g.inner; ++c, ++y, ++codes) {
+                const int64_t at = entry(*codes);
+                const bool real = named[at] && static_cast<uint64_t>(columns[at] - s.first) < static_cast<uint64_t>(s.length);
+                *y = real ? begin[c + offsets[at]] : T{};
+            }
+        }
+    }
 
     void by_decoding(T* y, const Code* codes, const T* v) {
         int64_t local_at[max_axes];
@@ -210,31 +211,35 @@ template <class T, class Code> struct CodedTake {
         }
     }
 
-    // The same row of windows of all images.
-    void row(const RowWalk& walk, int64_t n, int64_t n_end) {
+    // `count` rows of windows that are neighbours on the axis before the last.
+    void rows(int64_t n, const RowWalk& walk, int64_t count) {
+        const int64_t inner = g.inner, elements = (w1 - w0) * inner;
         int64_t base = 0;
-        for (int a = 0; a < g.rank - 1; ++a) {
-            spans[a] = span(g.axes[a], walk.at[a]);
-            base += origin(g.axes[a], walk.at[a]) * job.v.step[a];
+        for (int a = 0; a < g.rank - 1; ++a) base += origin(g.axes[a], walk.at[a]) * job.v.step[a];
+        T* to = static_cast<T*>(job.y.data) + row_offset(job.y, n, walk, g.rank) + w0 * inner;
+        const Code* codes = static_cast<const Code*>(job.wanted.data) + row_offset(job.wanted, n, walk, g.rank) + w0 * inner;
+        const T* const v = static_cast<const T*>(job.v.data) + outer_offset(job.v, n) + base;
+        const T* first = axis.starts ? v : v + (w0 * axis.stride - axis.before) * inner;
+        const T* const last = axis.starts ? v + axis.size * inner - 1 : first + (w1 - w0 - 1) * axis.stride * inner + inner - 1;
+        if (count > 1) {
+            const int a = g.rank - 2;
+            const int64_t v_step = g.axes[a].stride * job.v.step[a], y_step = job.y.step[a], code_step = job.wanted.step[a];
+            if (offsets && g.axes[a].uniform && safe(first, last) && safe(first + (count - 1) * v_step, last + (count - 1) * v_step)) {
+                // With strides of one, rows as long as those of the input are like a single row.
+                if (!axis.starts && axis.stride == 1 && v_step == elements && y_step == elements && code_step == elements)
+                    return by_table(to, codes, first, count * elements);
+                for (int64_t i = 0; i < count; ++i, to += y_step, codes += code_step, first += v_step) by_table(to, codes, first, elements);
+            } else {
+                RowWalk each = walk;
+                for (int64_t i = 0; i < count; ++i, ++each.at[a]) rows(n, each, 1);
+            }
+            return;
         }
-        if (begins) know_row();
-        if (ahead) {
-            const int64_t rows = window_taps(g, walk.at, job.v.step, fresh);
-            fresh_count = 0;
-            for (int64_t t = 0; t < rows; ++t)
-                if (fresh[t].fresh) fresh[fresh_count++] = fresh[t];
-            for (int64_t t = 0; t < fresh_count; ++t) fresh[t].offset -= base;
-        }
-        const int64_t first = n;
-        for (; n < n_end; ++n) {
-            T* const to = static_cast<T*>(job.y.data) + row_offset(job.y, n, walk, g.rank) + w0 * g.inner;
-            T* const y = job.streaming ? lines.open(n - first, to) : to;
-            const Code* codes = static_cast<const Code*>(job.wanted.data) + row_offset(job.wanted, n, walk, g.rank) + w0 * g.inner;
-            const T* v = static_cast<const T*>(job.v.data) + outer_offset(job.v, n) + base;
-            if (begins) by_table(y, codes, v);
-            else by_decoding(y, codes, v);
-            if (job.streaming) lines.close((w1 - w0) * g.inner);
-        }
+        if (offsets && safe(first, last)) return by_table(to, codes, first, elements);
+        for (int a = 0; a < g.rank - 1; ++a) spans[a] = span(g.axes[a], walk.at[a]);
+        to = place(to, elements);
+        if (offsets) with_care(to, codes, v);
+        else by_decoding(to, codes, v);
     }
 };
 
@@ -243,8 +248,15 @@ template <class T, class Code> void take_run(const Scan& job, const Box& box, Sc
     const int rank = job.geometry->rank;
     if (!first_row(box, rank, walk)) return;
     CodedTake<T, Code> take(job, box, scratch);
-    do take.row(walk, box.n, box.n_end);
-    while (next_row(box, rank, walk));
+    const int64_t count = rank > 1 ? box.high[rank - 2] - box.low[rank - 2] : 1;
+    Box heads = box;   // the first of `count` rows each
+    if (rank > 1) heads.high[rank - 2] = box.low[rank - 2] + 1;
+    for (int64_t n = box.n; n < box.n_end; ++n) {
+        first_row(heads, rank, walk);
+        do take.rows(n, walk, count);
+        while (next_row(heads, rank, walk));
+    }
+    take.write_held();
 }
 
 // ---- put ------------------------------------------------------------------------------------------------------------
@@ -252,16 +264,23 @@ template <class T, class Code> void take_run(const Scan& job, const Box& box, Sc
 template <class E, class Code, bool assign> struct CodedPut {
     using Stored = typename E::Stored;
     using Sum = typename E::Sum;
+    static constexpr int64_t kept_bytes = int64_t{1} << 19;
+    static constexpr int64_t fewest_channels = 64 / sizeof(Sum);
+    static constexpr int most_images = 3;   // as there are registers for
 
     const Put& job;
     const Geometry& g;
     const Axis& axis;
     const Box& box;
-    Scratch& scratch;
     Box outputs;                  // the windows that reach into the box
     int64_t low, high;            // of the last axis, those that do not cross a border between boxes
+    Span uncut[max_axes];         // the origins of windows that lie in the box, as far as they lie in the array
+    int64_t images;               // that are worked on at once,
+    int64_t channels;             // channels,
+    int64_t rows;                 // and positions on the first axis: sums before the origin of a window are finished
+    int64_t channel, begin;       // the first of them
     int64_t step[max_axes];       // of the sums
-    int64_t total;                // sums of the box
+    int64_t total;                // sums of an image
     int64_t astray;               // from any window to a place that nobody reads
     Sum* sums;
     int64_t *inside, *at_border;  // tables: of windows whose rows all lie in the box, and of those where only `kept` do
@@ -272,29 +291,44 @@ template <class E, class Code, bool assign> struct CodedPut {
           g(*job.geometry),
           axis(g.axes[g.rank - 1]),
           box(box),
-          scratch(scratch),
-          total(g.inner),
           inside(nullptr),
           at_border(nullptr) {
-        for (int a = g.rank - 1; a >= 0; --a) {
-            step[a] = total;
-            total *= box.high[a] - box.low[a];
+        const int last = g.rank - 1;
+        int64_t row = 1;   // elements of a channel at one position on the first axis
+        for (int a = last; a >= 0; --a) {
+            const int64_t first = box.low[a] > 0 ? box.low[a] : -g.axes[a].size;
+            const int64_t behind = box.high[a] < g.axes[a].size ? box.high[a] - (g.axes[a].extent - 1) * g.axes[a].dilation : g.axes[a].size;
+            uncut[a] = {first, larger(0, behind - first)};
+            if (a > 0) row *= box.high[a] - box.low[a];
             outputs.low[a] = cover(g.axes[a], box.low[a]).first;
             outputs.high[a] = larger(outputs.low[a], cover(g.axes[a], box.high[a] - 1).last);
         }
-        const int last = g.rank - 1;
+        // As many channels as leave room for some windows one after the other, and as many positions as there is room for.
+        const int64_t size = box.high[0] - box.low[0], reach = g.rank > 1 ? (g.axes[0].extent - 1) * g.axes[0].dilation + 1 : size;
+        const int64_t room = kept_bytes / static_cast<int64_t>(sizeof(Sum));
+        channels = g.inner;
+        while (channels >= 2 * fewest_channels && smaller(size, 3 * reach) * row * channels > room)
+            channels = ceil_div(channels, 2 * fewest_channels) * fewest_channels;
+        rows = size * row * channels <= 2 * room ? size : smaller(size, larger(2 * reach, room / (row * channels)));
+        images = axis.uniform && g.inner == 1 && rows == size && axis.extent > 3 * axis.stride ? smaller(most_images, box.n_end - box.n) : 1;
+        total = channels;
+        for (int a = last; a >= 0; --a) {
+            step[a] = total;
+            total *= a > 0 ? box.high[a] - box.low[a] : rows;
+        }
         const bool cut_low = box.low[last] > 0, cut_high = box.high[last] < axis.size;
         low = outputs.low[last], high = outputs.high[last];
         while (cut_low && low < high && origin(axis, low) < box.low[last]) ++low;
         while (cut_high && low < high && origin(axis, high - 1) + (axis.extent - 1) * axis.dilation >= box.high[last]) --high;
         // Codes that change while they are read may point a window's length out of the row, but not out of this memory.
-        const int64_t margin = (2 * axis.size + axis.extent * axis.dilation) * g.inner;
-        int64_t reach = 0;   // how far windows begin before the box
-        for (int a = 0; a < last; ++a) reach += g.axes[a].extent * g.axes[a].dilation * step[a];
+        const int64_t margin = (2 * axis.size + axis.extent * axis.dilation) * channels;
+        int64_t reach_out = 0;   // how far windows begin before the box, or end behind it
+        for (int a = 0; a < last; ++a) reach_out += g.axes[a].extent * g.axes[a].dilation * step[a];
         const bool tables = g.elements <= table_entries;
-        astray = total + margin + reach;
-        const int64_t room = tables ? astray + total + margin : total;
-        sums = static_cast<Sum*>(reserve(scratch, 0, sizeof(Sum) * static_cast<size_t>(margin + room))) + margin;
+        const int64_t around = tables ? ceil_div(margin + reach_out, 64) * 64 : 0;   // sums begin on a cache line
+        astray = images * total + around;
+        const int64_t memory = around + images * total + (tables ? images * total + 2 * around : 0);
+        sums = static_cast<Sum*>(reserve(scratch, 0, sizeof(Sum) * static_cast<size_t>(memory))) + around;
         if (!tables) return;
         inside = static_cast<int64_t*>(reserve(scratch, 1, sizeof(int64_t) * 2 * (table_entries + 1)));
         at_border = inside + table_entries + 1;
@@ -331,31 +365,50 @@ template <class E, class Code, bool assign> struct CodedPut {
         else return table[smaller(static_cast<int64_t>(code), none)];
     }
 
-    // Windows of a row; `to` is where position 0 of the row would have its sum.
-    void by_table(Sum* to, const Code* codes, const Stored* grads, const int64_t* table) const {
-        const int64_t none = g.elements, inner = g.inner, end = high;
-        if (axis.uniform && inner == 1) {
-            const int64_t stride = axis.stride;
-            Sum* at = to + low * stride - axis.before;
+    // A row of windows of some images: their codes and gradients, and where position 0 of the row would have its sum.
+    struct Row {
+        const Code* codes;
+        const Stored* grads;
+        Sum* to;
+    };
+
+    // Neighbours often choose the same element and have to wait for each other's sums; those of other images need not.
+    template <int count> __attribute__((noinline)) void by_table(const Row* row, const int64_t* table) const {
+        const int64_t none = g.elements, stride = axis.stride, end = high;
+        Row r[count];
+        for (int u = 0; u < count; ++u) r[u] = {row[u].codes, row[u].grads, row[u].to + low * stride - axis.before};
 #pragma GCC unroll 4
-            for (int64_t o = low; o < end; ++o, at += stride) add(at[entry(table, none, codes[o])], grads[o]);
-            return;
-        }
+        for (int64_t o = low; o < end; ++o)
+            for (int u = 0; u < count; ++u) {
+                add(r[u].to[entry(table, none, r[u].codes[o])], r[u].grads[o]);
+                r[u].to += stride;
+            }
+    }
+
+    __attribute__((noinline)) void of_channels(const Row& row, const int64_t* table) const {
+        const int64_t none = g.elements, end = high, count = channels;
+        const bool strided = count < g.inner;
         for (int64_t o = low; o < end; ++o) {
-            Sum* at = to + origin(axis, o) * inner;
+            Sum* at = row.to + origin(axis, o) * count;
+            const Code* const codes = row.codes + o * g.inner;
+            const Stored* const grads = row.grads + o * g.inner;
+            if (strided) {   // what comes next does not follow in memory
+                ask_for(codes + 2 * g.inner, channels);
+                ask_for(grads + 2 * g.inner, channels);
+            }
 #pragma GCC unroll 4
-            for (int64_t c = 0; c < inner; ++c) add(at[c + entry(table, none, codes[o * inner + c])], grads[o * inner + c]);
+            for (int64_t c = 0; c < count; ++c) add(at[c + entry(table, none, codes[c])], grads[c]);
         }
     }
 
-    void by_decoding(Sum* to, const Code* codes, const Stored* grads, Span* spans, const int64_t* at, int64_t from, int64_t end) const {
+    void by_decoding(const Row& row, Span* spans, const int64_t* at, int64_t from, int64_t end) const {
         const int last = g.rank - 1;
         int64_t local_at[max_axes];
         for (int64_t o = from; o < end; ++o) {
             spans[last] = span(axis, o);
-            for (int64_t c = 0; c < g.inner; ++c) {
-                if (!decode(g, spans, codes[o * g.inner + c], local_at)) continue;
-                int64_t offset = origin(axis, o) * g.inner + c;
+            for (int64_t c = 0; c < channels; ++c) {
+                if (!decode(g, spans, row.codes[o * g.inner + c], local_at)) continue;
+                int64_t offset = origin(axis, o) * channels + c;
                 bool in_box = true;
                 for (int a = 0; a <= last; ++a) {
                     const int64_t distance = local_at[a] * g.axes[a].dilation;
@@ -363,53 +416,77 @@ template <class E, class Code, bool assign> struct CodedPut {
                     in_box = in_box && position >= box.low[a] && position < box.high[a];
                     offset += distance * step[a];
                 }
-                if (in_box) add(to[offset], grads[o * g.inner + c]);
+                if (in_box) add(row.to[offset], row.grads[o * g.inner + c]);
             }
         }
     }
 
-    void row(int64_t n, const RowWalk& walk) {
+    void follow(const Row* rows, int64_t count, const int64_t* table) const {
+        if (!axis.uniform || g.inner > 1) of_channels(rows[0], table);
+        else if (count == 1) by_table<1>(rows, table);
+        else if (count == 2) by_table<2>(rows, table);
+        else by_table<most_images>(rows, table);
+    }
+
+    // Windows of which some elements may lie in other boxes.
+    __attribute__((noinline)) void cut_row(const Row* rows, int64_t count, const RowWalk& walk) {
         const int last = g.rank - 1;
         Span spans[max_axes], in_box[max_axes];
-        int64_t base = -box.low[last] * g.inner;
         bool all_inside = true;
         for (int a = 0; a < last; ++a) {
             const Axis& other = g.axes[a];
             const int64_t start = origin(other, walk.at[a]), d = other.dilation;
             spans[a] = span(other, walk.at[a]);
-            base += (start - box.low[a]) * step[a];
-            const int64_t first = start < box.low[a] ? (box.low[a] - start + d - 1) / d : 0;
-            const int64_t behind =
-                smaller(other.extent, start + (other.extent - 1) * d < box.high[a] ? other.extent : (box.high[a] - start + d - 1) / d);
+            const bool cut_low = start < uncut[a].first, cut_high = box.high[a] < other.size && start + (other.extent - 1) * d >= box.high[a];
+            const int64_t first = cut_low ? (box.low[a] - start + d - 1) / d : 0;
+            const int64_t behind = cut_high ? smaller(other.extent, larger(0, box.high[a] - start + d - 1) / d) : other.extent;
             in_box[a] = {first, larger(0, behind - first)};
             all_inside = all_inside && in_box[a].length == other.extent;
         }
-        const Code* codes = static_cast<const Code*>(job.code.data) + row_offset(job.code, n, walk, g.rank);
-        const Stored* grads = static_cast<const Stored*>(job.g.data) + row_offset(job.g, n, walk, g.rank);
-        Sum* to = sums + base;
+        const auto decode_all = [&](int64_t from, int64_t end) {
+            for (int64_t u = 0; from < end && u < count; ++u) by_decoding(rows[u], spans, walk.at, from, end);
+        };
         const bool short_row = g.elements > (high - low) * g.inner;   // a table of its own would not pay
-        if (!inside || (!all_inside && short_row)) return by_decoding(to, codes, grads, spans, walk.at, outputs.low[last], outputs.high[last]);
-        by_decoding(to, codes, grads, spans, walk.at, outputs.low[last], low);
-        by_table(to, codes, grads, table_of(in_box));
-        by_decoding(to, codes, grads, spans, walk.at, high, outputs.high[last]);
+        if (!inside || (!all_inside && short_row)) return decode_all(outputs.low[last], outputs.high[last]);
+        decode_all(outputs.low[last], low);
+        follow(rows, count, table_of(in_box));
+        decode_all(high, outputs.high[last]);
     }
 
-    // The finished sums of an image, in runs that lie together.
-    void write(int64_t n) const {
-        int axes = g.rank - 1;   // those before the run
-        while (axes > 0 && box.low[axes] == 0 && box.high[axes] == g.axes[axes].size) --axes;
-        const int64_t run = step[axes] * (box.high[axes] - box.low[axes]);
+    // The same row of windows of `count` images.
+    void row(int64_t n, int64_t count, const RowWalk& walk) {
+        const int last = g.rank - 1;
+        int64_t base = -(last > 0 ? box.low[last] : begin) * channels;
+        bool whole = low == outputs.low[last] && high == outputs.high[last];
+        for (int a = 0; a < last; ++a) {
+            const int64_t start = origin(g.axes[a], walk.at[a]);
+            base += (start - (a > 0 ? box.low[a] : begin)) * step[a];
+            whole = whole && static_cast<uint64_t>(start - uncut[a].first) < static_cast<uint64_t>(uncut[a].length);
+        }
+        Row rows[most_images];
+        for (int64_t u = 0; u < count; ++u)
+            rows[u] = {static_cast<const Code*>(job.code.data) + row_offset(job.code, n + u, walk, g.rank) + channel,
+                       static_cast<const Stored*>(job.g.data) + row_offset(job.g, n + u, walk, g.rank) + channel, sums + u * total + base};
+        if (inside && whole) follow(rows, count, inside);
+        else cut_row(rows, count, walk);
+    }
+
+    // The finished sums of an image up to a position on the first axis, in runs that lie together.
+    void write(int64_t n, const Sum* from, int64_t end) const {
+        int axes = channels < g.inner ? g.rank : g.rank - 1;   // those before the run
+        while (axes > 0 && axes < g.rank && box.low[axes] == 0 && box.high[axes] == g.axes[axes].size) --axes;
         Box runs = box;
-        for (int a = axes; a < g.rank; ++a) runs.high[a] = box.low[a] + 1;
+        runs.low[0] = begin, runs.high[0] = end;
+        const int64_t run = axes < g.rank ? step[axes] * (runs.high[axes] - runs.low[axes]) : channels;
+        for (int a = axes; a < g.rank; ++a) runs.high[a] = runs.low[a] + 1;
         RowWalk walk;
-        const Sum* from = sums;
         if (!first_row(runs, g.rank, walk)) return;
         do {
-            int64_t to = outer_offset(job.gx, n);
+            int64_t to = outer_offset(job.gx, n) + channel;
             for (int a = 0; a < g.rank; ++a) to += walk.at[a] * job.gx.step[a];
             write_sums(static_cast<Stored*>(job.gx.data) + to, from, run);
             from += run;
-        } while (next_row(runs, g.rank, walk));
+        } while (next_row(runs, g.rank + 1, walk));
     }
 
     void write_sums(Stored* to, const Sum* from, int64_t count) const {
@@ -423,16 +500,40 @@ template <class E, class Code, bool assign> struct CodedPut {
         }
     }
 
-    void run() {
-        for (int64_t n = box.n; n < box.n_end; ++n) {
-            __builtin_memset(static_cast<void*>(sums), 0, sizeof(Sum) * static_cast<size_t>(total));
-            RowWalk walk;
-            if (first_row(outputs, g.rank, walk)) {
-                do row(n, walk);
-                while (next_row(outputs, g.rank, walk));
-            }
-            write(n);
+    // Goes on to windows that begin at `start`: all before it is finished.
+    void advance(int64_t n, int64_t start) {
+        while (begin < start) {
+            const int64_t end = smaller(start, begin + rows), finished = (end - begin) * step[0];
+            write(n, sums, end);
+            __builtin_memmove(static_cast<void*>(sums), sums + finished, sizeof(Sum) * static_cast<size_t>(total - finished));
+            __builtin_memset(static_cast<void*>(sums + total - finished), 0, sizeof(Sum) * static_cast<size_t>(finished));
+            begin = end;
         }
+    }
+
+    void some_images(int64_t n, int64_t count) {
+        const Axis& first = g.axes[0];
+        const int64_t reach = (first.extent - 1) * first.dilation;
+        begin = box.low[0];
+        __builtin_memset(static_cast<void*>(sums), 0, sizeof(Sum) * static_cast<size_t>(count * total));
+        RowWalk walk;
+        if (first_row(outputs, g.rank, walk)) {
+            do {
+                const int64_t start = origin(first, walk.at[0]);
+                if (smaller(start + reach, box.high[0] - 1) >= begin + rows) advance(n, smaller(start, box.high[0]));
+                row(n, count, walk);
+            } while (next_row(outputs, g.rank, walk));
+        }
+        advance(n, box.high[0] - rows);
+        for (int64_t u = 0; u < count; ++u) write(n + u, sums + u * total, box.high[0]);
+    }
+
+    void run() {
+        for (int64_t n = box.n; n < box.n_end; n += images)
+            for (int64_t c = 0; c < g.inner; c += channels) {
+                channel = smaller(c, g.inner - channels);   // the last ones overlap those before
+                some_images(n, smaller(images, box.n_end - n));
+            }
         if (job.streaming) stream_fence();
     }
 };

@@ -32,9 +32,13 @@ constexpr int64_t between_bytes = int64_t{1} << 22;   // of what one axis hands 
 constexpr double large_overlap = 24.0;                // visits per element from which doubling pays: for maxima,
 constexpr double large_coded_overlap = 64.0;          // for their codes if windows have several rows,
 constexpr double large_additions = 32.0;              // and additions per element (rows first, then along the row) for sums
-constexpr double crowded_overlap = 100.0;             // windows per element from which put by decoding pays
-constexpr int64_t many_elements = 64;                 // elements of a window from which following codes pays in vectors of channels
-constexpr int64_t few_elements = 9;                   // and from which it pays along rows although they have to be found first
+constexpr double shared_overlap = 3.0;                // windows per element from which a maximum is found sooner than a given value,
+constexpr double crowded_overlap = 100.0;             // and from which nothing but following codes pays for put
+constexpr int64_t many_elements = 25;                 // elements of a window from which following codes pays in vectors of channels
+constexpr int64_t many_bytes = 54;                    // unless the elements are so narrow that vectors hold many of them
+constexpr double many_sums = 80.0;                    // and bytes of the sums that an element takes part in from which put does
+constexpr int64_t most_by_columns = 64;               // elements of windows whose codes are found column by column (scan.cpp)
+constexpr int64_t few_elements = 9;                   // from which following codes pays along rows although they have to be found first
 
 // Scratch arrays of a whole operation.
 struct Buffer {
@@ -130,7 +134,6 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
     few_visits_ = visits_ <= large_overlap;
     large_coded_ = overlap > (rows > 1 ? large_coded_overlap : large_overlap) && fits;
     large_sums_ = rows + along > large_additions && fits;
-    crowded_ = overlap > crowded_overlap;
     exact_shares_ = true;
     for (int a = 0; a < g_.rank; ++a) {
         const Axis& axis = g_.axes[a];
@@ -255,8 +258,8 @@ template <class F> void Plan::each_slab(F&& f) const {
     const int64_t reach = g_.axes[0].extent * g_.axes[0].dilation;
     const int64_t wanted = std::max<int64_t>(1, 2 * get_num_threads() / std::max<int64_t>(1, g_.outer));
     const int64_t image_bytes = inputs_ / g_.outer * 4;
-    const int64_t slabs =
-        std::max<int64_t>(1, std::min({std::max(wanted, image_bytes >> 21), in_size(0) / std::max<int64_t>(1, 2 * reach), in_size(0)}));
+    const int64_t most = std::min(in_size(0), in_size(0) / std::max<int64_t>(1, 2 * reach));
+    const int64_t slabs = std::max<int64_t>(1, std::min(g_.rank > 1 ? wanted : std::max(wanted, image_bytes >> 21), most));
     t.tile[0] = ceil_div(in_size(0), image_bytes < small_work / 4 ? 1 : slabs);
     t.count[0] = ceil_div(in_size(0), t.tile[0]);
     t.total = g_.outer * t.count[0];
@@ -449,10 +452,9 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     job.wanted = dense(code, true, code_width);
     job.code_width = code_width;
     job.y = dense(y, true, bytes);
-    // Along rows codes are followed, except those of small windows that come from memory: there whole vectors are read sooner.
-    const bool along_row = g_.inner * bytes < 64 && (g_.elements >= few_elements || inputs_ * bytes < large_work);
-    const bool coded = g_.elements > many_elements || along_row;
-    job.streaming = (coded || g_.inner * bytes >= 64) && streaming(y, outputs_, bytes);
+    const bool many = g_.elements >= many_elements && g_.elements * bytes >= many_bytes;
+    const bool coded = g_.inner * bytes < 64 || many || code_width > bytes;
+    job.streaming = streaming(y, outputs_, bytes);
     const Kernels& k = kernels();
     if (turns(Map::take, type) && code_width <= bytes && each_turned(true, bytes, 1, 2, [&](Turned& t) {
             Scan mine = job;
@@ -487,10 +489,10 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
     job.code_width = code_width;
     job.gx = dense(gx, false, bytes);
     const Kernels& k = kernels();
-    if (crowded_) {
+    job.streaming = streaming(gx, inputs_, bytes);
+    if (by_slabs(type)) {
         each_slab([&](const Box& box, Scratch& scratch) { k.put_coded(job, box, scratch); });
     } else {
-        job.streaming = streaming(gx, inputs_, bytes);
         if (turns(Map::put, type) && code_width <= bytes && each_turned(false, bytes, 1, 2, [&](Turned& t) {
                 Put mine = job;
                 mine.geometry = &t.geometry;
@@ -509,7 +511,16 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
     }
 }
 
-// Whether put goes from windows to elements. Elements that collect from their windows are quicker where vectors hold
+// Whether put goes from windows to elements slab by slab: where elements lie in so many windows that nothing else is as quick.
+bool Plan::by_slabs(DType type) const {
+    const int64_t bytes = sum_bytes(type);
+    if (overlap_ > crowded_overlap || g_.inner * bytes < 64) return overlap_ > crowded_overlap;
+    int64_t kept = 2 * g_.axes[0].extent * g_.axes[0].dilation * 64;   // of as few channels as possible
+    for (int a = 1; a < g_.rank; ++a) kept *= in_size(a);
+    return overlap_ * static_cast<double>(bytes) >= many_sums && kept <= between_bytes;
+}
+
+// Whether put goes from windows to elements box by box. Elements that collect from their windows are quicker where vectors hold
 // channels, where they hold many narrow elements of a row, and where every row lies in one row of windows.
 bool Plan::follows_codes(DType type) const {
     if (g_.inner * sum_bytes(type) >= 64 || sum_bytes(type) < 4) return false;
@@ -534,46 +545,87 @@ bool Plan::overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const {
     return work > 1.5;
 }
 
-// Room for the codes of a box of windows.
-View Plan::codes_of(const Box& outputs, int width, Scratch& scratch) const {
-    View codes{};
-    codes.outer_split = 1;
+// Room for a box of windows, with `bytes` for each.
+View Plan::room_of(const Box& outputs, int64_t bytes, Scratch& scratch, int slot) const {
+    View room{};
+    room.outer_split = 1;
     int64_t step = g_.inner, offset = 0;
     for (int a = g_.rank - 1; a >= 0; --a) {
-        codes.step[a] = step;
+        room.step[a] = step;
         offset += outputs.low[a] * step;
         step *= outputs.high[a] - outputs.low[a];
     }
-    codes.outer_step[0] = step;
+    room.outer_step[0] = step;
     offset += outputs.n * step;
     const int64_t total = step * (outputs.n_end - outputs.n);
     constexpr int64_t margin = 64;   // vectors may read a little to both sides
-    char* memory = static_cast<char*>(reserve(scratch, 5, static_cast<size_t>((total + 2 * margin) * width)));
-    codes.data = memory + (margin - offset) * width;
-    codes.begin = memory;
-    codes.end = memory + (total + 2 * margin) * width;
-    return codes;
+    char* memory = static_cast<char*>(reserve(scratch, slot, static_cast<size_t>((total + 2 * margin) * bytes)));
+    room.data = memory + (margin - offset) * bytes;
+    room.begin = memory;
+    room.end = memory + (total + 2 * margin) * bytes;
+    return room;
+}
+
+// Whether all elements of a box are equal, NaN to NaN.
+static bool all_equal(const Geometry& g, DType type, const View& a, const View& b, const Box& box) {
+    const int64_t bytes = dtype_bytes(type), from = box.low[g.rank - 1] * g.inner, count = box.high[g.rank - 1] * g.inner - from;
+    bool equal = true;
+    for (int64_t n = box.n; equal && n < box.n_end; ++n) {
+        RowWalk walk;
+        if (!first_row(box, g.rank, walk)) return true;
+        do {
+            const char* left = static_cast<const char*>(a.data) + (row_offset(a, n, walk, g.rank) + from) * bytes;
+            const char* right = static_cast<const char*>(b.data) + (row_offset(b, n, walk, g.rank) + from) * bytes;
+            if (std::memcmp(left, right, static_cast<size_t>(count * bytes)) == 0) continue;
+            with_order(type, false, [&](auto order) {
+                using T = typename decltype(order)::Stored;
+                const T *p = reinterpret_cast<const T*>(left), *q = reinterpret_cast<const T*>(right);
+                for (int64_t i = 0; i < count; ++i) equal = equal && order.equals_one(order.key(p[i]), order.key(q[i]));
+            });
+        } while (equal && next_row(box, g.rank, walk));
+    }
+    return equal;
+}
+
+// The codes of a box. What the chosen elements should equal is nearly always the maximum. Along rows that share much, it is found
+// sooner than anything else: so it is looked for first.
+void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch) const {
+    const Kernels& k = kernels();
+    const int64_t bytes = dtype_bytes(job.type);
+    job.streaming = false;
+    job.what = What::code;
+    if (equal) job.wanted = dense(equal, true, bytes);
+    if (equal && g_.inner * bytes < 64 && overlap_ > shared_overlap) {
+        job.mode = Mode::maximum;
+        job.what = What::both;
+        job.y = room_of(box, bytes, scratch, 7);
+        k.scan(job, box, scratch);
+        if (all_equal(g_, job.type, job.y, job.wanted, box)) return;
+        job.what = What::code;
+    }
+    job.mode = equal ? Mode::equal : Mode::maximum;
+    k.scan(job, box, scratch);
 }
 
 void Plan::max_put(DType type, const View& x, const View& g, const void* equal, void* gx, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
     if (no_windows(gx, bytes)) return;
-    Scan choose = scan_job(type, ignore_nan);
-    choose.mode = equal ? Mode::equal : Mode::maximum;
-    choose.what = What::code;
-    choose.x = x;
-    if (equal) choose.wanted = dense(equal, true, bytes);
-    choose.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
+    Scan find = scan_job(type, ignore_nan);
+    find.mode = equal ? Mode::equal : Mode::maximum;
+    find.what = What::code;
+    find.x = x;
+    if (equal) find.wanted = dense(equal, true, bytes);
+    find.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     const Kernels& k = kernels();
-    if (large_coded_ || crowded_ || overlaps_boxes(bytes, choose.code_width)) {
-        const int width = large_coded_ ? 4 : choose.code_width;
+    if (large_coded_ || by_slabs(type) || overlaps_boxes(bytes, find.code_width)) {
+        const int width = large_coded_ ? 4 : find.code_width;
         Buffer codes(outputs_ * width);
         if (large_coded_) {
             const bool found = choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), equal);
             if (!found) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
         } else {
-            choose.code = dense(codes.as<void>(), true, width);
-            each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(choose, box, scratch); }, true);
+            find.code = dense(codes.as<void>(), true, width);
+            each_box(true, bytes, equal ? bytes : 0, [&](const Box& box, Scratch& scratch) { choose(find, equal, box, scratch); }, true);
         }
         return put(type, g, codes.as<void>(), width, gx, false);
     }
@@ -582,17 +634,17 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     put.geometry = &g_;
     put.type = type;
     put.g = g;
-    put.code_width = choose.code_width;
+    put.code_width = find.code_width;
     put.gx = dense(gx, false, bytes);
     put.streaming = streaming(gx, inputs_, bytes);
-    if (turns(Map::put, type) && choose.code_width <= bytes && each_turned(false, bytes, 2, 2, [&](Turned& t) {
-            Scan mine = choose;
+    if (turns(Map::put, type) && find.code_width <= bytes && each_turned(false, bytes, 2, 2, [&](Turned& t) {
+            Scan mine = find;
             Put then = put;
             mine.geometry = then.geometry = &t.geometry;
             mine.streaming = then.streaming = false;
             mine.x = t.in(x, on_axes(g_.rank, g_.axes, read_by, t.outputs), bytes);
-            if (equal) mine.wanted = t.in(choose.wanted, t.outputs, bytes);
-            mine.code = then.code = t.room(t.outputs, choose.code_width);
+            if (equal) mine.wanted = t.in(find.wanted, t.outputs, bytes);
+            mine.code = then.code = t.room(t.outputs, find.code_width);
             k.scan(mine, t.outputs, t.scratch);
             then.g = t.in(g, t.outputs, bytes);
             then.gx = t.room(t.inputs, bytes);
@@ -602,7 +654,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
         return;
     const bool coded = follows_codes(type);
     each_box(
-        false, bytes, coded ? sum_bytes(type) : choose.code_width,
+        false, bytes, coded ? sum_bytes(type) : find.code_width,
         [&](const Box& box, Scratch& scratch) {
             Box outputs;
             outputs.n = box.n;
@@ -611,9 +663,9 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
                 outputs.low[a] = cover(g_.axes[a], box.low[a]).first;
                 outputs.high[a] = std::max(outputs.low[a], cover(g_.axes[a], box.high[a] - 1).last);
             }
-            Scan mine = choose;
-            mine.code = codes_of(outputs, choose.code_width, scratch);
-            k.scan(mine, outputs, scratch);
+            Scan mine = find;
+            mine.code = room_of(outputs, find.code_width, scratch, 5);
+            choose(mine, equal, outputs, scratch);
             Put then = put;
             then.code = mine.code;
             (coded ? k.put_coded : k.put)(then, box, scratch);
@@ -623,7 +675,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
-    const bool quick = by_columns(bytes) && g_.elements <= many_elements, large = large_ && !quick;
+    const bool quick = by_columns(bytes) && g_.elements <= most_by_columns, large = large_ && !quick;
     if (large && choose_large(type, x, ignore_nan, Carry::elements, v, y, equal)) return;
     if (large && large_coded_) {   // and something else than the maximum is looked for
         Buffer codes(outputs_ * 4);
@@ -654,18 +706,16 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
         }))
         return;
     // Along rows it is quicker to choose first and then to follow the codes, which stay in the cache.
-    const bool in_two = g_.inner * bytes < 64 && g_.elements >= (bytes < 4 ? 3 * few_elements : few_elements);   // short ones are not gathered
+    const bool in_two = g_.inner * bytes < 64 && g_.elements >= (bytes < 4 ? 3 * few_elements : few_elements);
     job.streaming = job.streaming && (in_two || g_.inner * bytes >= 64);
     if (in_two) job.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     each_box(
-        true, 2 * bytes, in_two ? job.code_width : 0,
+        true, 2 * bytes, in_two ? job.code_width + (equal ? bytes : 0) : 0,
         [&](const Box& box, Scratch& scratch) {
             if (!in_two) return k.scan(job, box, scratch);
             Scan mine = job;
-            mine.what = What::code;
-            mine.code = codes_of(box, job.code_width, scratch);
-            k.scan(mine, box, scratch);
-            mine.what = What::take;
+            mine.code = room_of(box, job.code_width, scratch, 5);
+            choose(mine, equal, box, scratch);
             mine.wanted = mine.code;
             k.take_coded(mine, box, scratch);
         },

@@ -54,7 +54,6 @@ private:
     bool few_visits_;   // even where large_ says otherwise, if visits of rows and of columns add up
     bool listed_ = false;        // the windows of some axis
     double overlap_, visits_;   // per element: of all windows, and if the rows of windows are done first
-    bool crowded_;      // an input lies in so many windows that put goes by decoding
     bool exact_shares_; // every input has one share at most, and all are halves of halves
     int64_t in_size(int a) const { return g_.axes[a].size; }
     int64_t out_size(int a) const { return g_.axes[a].count; }
@@ -72,10 +71,12 @@ private:
     bool streaming(const void* data, int64_t elements, int64_t bytes) const;
     int equal_width() const;
     bool no_windows(void* gx, int64_t bytes) const;
+    bool by_slabs(DType type) const;
     bool follows_codes(DType type) const;
     bool by_columns(int64_t bytes) const;
     bool overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const;
-    View codes_of(const Box& outputs, int width, Scratch& scratch) const;
+    View room_of(const Box& outputs, int64_t bytes, Scratch& scratch, int slot) const;
+    void choose(Scan job, const void* equal, const Box& box, Scratch& scratch) const;
     Scan scan_job(DType type, bool ignore_nan) const;
     int innermost(const View& view) const;
     int outermost() const;

@@ -216,9 +216,11 @@ template <class V> POOLGRAD_INLINE bool any_nan(V v) {
 template <class V> POOLGRAD_INLINE bool any_lane(V v) {
 #if defined(__AVX512F__)
     if constexpr (sizeof(V) == 64) return _mm512_test_epi64_mask(reinterpret_cast<__m512i>(v), reinterpret_cast<__m512i>(v));
-#elif defined(__AVX__)
+#endif
+#if defined(__AVX2__)
     if constexpr (sizeof(V) == 32) return _mm256_movemask_epi8(reinterpret_cast<__m256i>(v));
-#elif defined(__x86_64__)
+#endif
+#if defined(__x86_64__)
     if constexpr (sizeof(V) == 16) return _mm_movemask_epi8(reinterpret_cast<__m128i>(v));
 #endif
     bool any = false;
