@@ -99,6 +99,8 @@ def test_adaptive_keeps_what_is_none(device):
 @pytest.mark.parametrize("p", [1, 2, 3.5, math.inf, -math.inf])
 def test_lp_pool(axes, p, device):
     theirs, ours = both("lp_pool", axes)
+    if math.isinf(p) and F.lp_pool1d(torch.tensor([[1.0, 3.0]]), math.inf, 2) != 3:
+        pytest.skip("this PyTorch has no answer for an infinite p")
     x = image(axes, device).abs() + 0.1
     for stride, ceil in itertools.product((None, 2), (False, True)):
         assert_same(with_gradient(ours, x, p, 3, stride, ceil), with_gradient(theirs, x, p, 3, stride, ceil))

@@ -180,10 +180,10 @@ def test_saved_models_are_interchangeable():
 
 @pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
 @pytest.mark.parametrize("module", [pt.nn.MaxPool2d(3, 2, 1), pt.nn.AvgPool2d(2), pt.nn.AdaptiveMaxPool2d(3)])
-def test_a_trace_holds_for_its_sizes(module):
-    traced = torch.jit.trace(module, torch.randn(2, 3, 8, 8))
-    x = torch.randn(5, 3, 8, 8, requires_grad=True)
+def test_a_trace_holds_for_its_sizes(module, device):
+    traced = torch.jit.trace(module, torch.randn(2, 3, 8, 8, device=device))
+    x = torch.randn(5, 3, 8, 8, device=device, requires_grad=True)
     assert torch.equal(traced(x), module(x))
     assert torch.equal(torch.autograd.grad(traced(x).sum(), x)[0], torch.autograd.grad(module(x).sum(), x)[0])
     with pytest.raises(RuntimeError, match="spatial axes"):
-        traced(torch.randn(2, 3, 10, 10))
+        traced(torch.randn(2, 3, 10, 10, device=device))
