@@ -476,6 +476,19 @@ def test_integer_means_never_overflow(rng, dtype):
         assert_sum(backend.mean(pool, x), ref.mean(ref.exact(x), lists, (1,)), dtype)
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "int32", "uint32", "int64"])
+@pytest.mark.parametrize("channels", [1, 40])
+@pytest.mark.parametrize("windows", [pw.adaptive(29, 20), pw.regular(29, 3, 1, "VALID")], ids=["listed", "regular"])
+def test_integer_quotients_that_do_not_fit_wrap(rng, windows, channels, dtype):
+    pool = Pool.of((1, 29, channels), "NXC", [windows])
+    x = array_of(rng, pool.shape, dtype)
+    x[:] = rng.choice([np.iinfo(dtype).min, np.iinfo(dtype).max], x.shape)
+    found = backend.mean(pool.divided_by([np.full(windows.count, 1)]), x)
+    sums = [x[0, start:stop].astype(object).sum(0) for start, stop in zip(windows.start, windows.stop, strict=True)]
+    bits = 8 * x.itemsize
+    assert (found[0].astype(object) % 2**bits == np.array(sums) % 2**bits).all()
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "uint32", "int64", "uint64"])
 def test_integer_gradient_sums_wrap(rng, dtype):
     pool = Pool.of((2, 30, 3), "NWC", (pw.regular(30, 9, 1, "SAME"),))

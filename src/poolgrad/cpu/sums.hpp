@@ -95,12 +95,14 @@ template <class T> struct IntegerMean : Plain<T, double> {
     using Base = Plain<T, double>;
     using Base::lanes;
     using typename Base::Sums, typename Base::Count;
-    static POOLGRAD_INLINE T average_one(double sum, int64_t count) { return static_cast<T>(static_cast<int64_t>(sum / static_cast<double>(count))); }
+    static POOLGRAD_INLINE T narrow_one(double v) { return static_cast<T>(static_cast<int64_t>(v)); }   // what does not fit wraps
+    static POOLGRAD_INLINE T average_one(double sum, int64_t count) { return narrow_one(sum / static_cast<double>(count)); }
     static POOLGRAD_INLINE Sums widen_lanes(const T* p) {
         if constexpr (sizeof(T) == 4) return convert<double, lanes>(load<Vec<T, lanes>>(p));
         else return convert<double, lanes>(convert<int32_t, lanes>(load<Vec<T, lanes>>(p)));
     }
-    static POOLGRAD_INLINE auto average_lanes(Sums sum, const Count& by) { return convert<T, lanes>(convert<int64_t, lanes>(quotient(sum, by))); }
+    static POOLGRAD_INLINE auto narrow_lanes(Sums v) { return convert<T, lanes>(convert<int64_t, lanes>(v)); }
+    static POOLGRAD_INLINE auto average_lanes(Sums sum, const Count& by) { return narrow_lanes(quotient(sum, by)); }
 };
 
 // What 16-bit floats have in common: sums in float32, or in float64 where windows are so long that float32 would stagnate.
