@@ -369,15 +369,16 @@ template <class F> bool Plan::each_turned(bool outputs, int64_t bytes, int in_ar
 // windows. Elsewhere the kernels that work along the rows are as quick. The limits are measured.
 bool Plan::turns(Map map, DType type) const {
     if (g_.inner != 1) return false;
-    const int64_t bytes = dtype_bytes(type), lanes = kernels().vector_bytes / bytes, row = in_size(g_.rank - 1);
+    const int64_t bytes = dtype_bytes(type), vector_bytes = kernels().vector_bytes, lanes = vector_bytes / bytes, row = in_size(g_.rank - 1);
     const bool sums = map == Map::mean || map == Map::spread, flat = g_.rank == 2, shorter = row < 2 * lanes;
     if (sums && type > DType::f64) return false;   // integers are added one by one
+    if ((map == Map::put || map == Map::take) && vector_bytes < 32) return false;   // selecting lanes takes too long there
     if (listed_) return true;
     if (!sums && overlap_ > 16 && bytes > 1) return false;
     switch (map) {
         case Map::mean: return shorter || (g_.rank > 1 && visits_ > 5) || (flat && bytes == 4);
         case Map::spread: return shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5));
-        case Map::put: return shorter || (flat && (bytes == 1 || bytes == 4)) || (g_.rank == 1 && bytes == 4 && visits_ > 2.25);
+        case Map::put: return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat || (g_.rank == 1 && visits_ > 2.25)));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
         case Map::max_take: return shorter || (flat && visits_ > (bytes > 4 ? 5 : 2.5));
         default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4));
