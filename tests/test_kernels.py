@@ -11,6 +11,7 @@ from generate import DTYPES, FLOATS, array_of, dtype_of, sequence, with_specials
 from judge import assert_same_bits, assert_sum
 
 import poolgrad.backends
+from poolgrad import parts
 from poolgrad import windows as pw
 from poolgrad.windows import Pool
 
@@ -461,6 +462,18 @@ def test_shares_that_vanish_have_the_same_sign_everywhere(channels):
         pool = Pool.of((1, 28, channels), "NXC", [pw.regular(28, k, 2, "VALID")])
         pool = pool.divided_by([np.full(pool.windows[0].count, divisor)])
         assert not np.signbit(backend.spread(pool, np.zeros(pool.out_shape, np.float32))).any()
+
+
+@pytest.mark.parametrize("window", [pw.regular(27, 3, 3), pw.regular(27, 2, 3), pw.regular(26, 3, 3, "SAME")], ids=str)
+def test_shares_of_float64_that_vanish_are_zeros_without_a_sign(window):
+    """Whatever the layout, the number of planes, and the part of the axis that is computed."""
+    for count in (1, 3, 8, 64):
+        for shape, layout in (((1, window.size, count), "NXC"), ((1, count, window.size), "NCX")):
+            pool = Pool.of(shape, layout, [window])
+            assert not np.signbit(backend.spread(pool, np.full(pool.out_shape, -5e-324))).any()
+    part = parts.of_outputs(window, window.count - 1, window.count).windows
+    pool = Pool.of((1, part.size, 8), "NXC", [part])
+    assert not np.signbit(backend.spread(pool, np.full(pool.out_shape, -5e-324))).any()
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "uint64"])

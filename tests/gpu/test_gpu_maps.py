@@ -15,7 +15,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import reference as ref
 
+from poolgrad import sequences
 from poolgrad.gpu import Gpu, launch
+from poolgrad.gpu.frame import frame_of
 from poolgrad.windows import Pool, adaptive, explicit, fractional, regular
 
 GPU = Gpu()
@@ -162,6 +164,39 @@ def test_the_first_of_equal_zeros_and_of_nans_wins(sizes, layout, spread, dtype,
         same(got, want)
         real = ~np.isnan(want)
         np.testing.assert_array_equal(np.signbit(as_numpy(got))[real], np.signbit(want)[real])
+
+
+def test_windows_that_are_drawn_anew_are_not_compiled_anew(device):
+    """What a kernel is compiled for does not tell one drawing of fractional windows from another."""
+    compiled = set()
+    for seed in range(30):
+        axes = [fractional(64, sequences.fractional(64, 1.44, seed=seed, seed2=axis), True) for axis in (1, 2)]
+        pool = Pool((2, 3, 64, 64), 2, tuple(axes), 2)
+        for start in (
+            launch.scan_rows(pool, device, torch.float32, "propagate", True, False, False),
+            launch.put_rows(pool, device, torch.float32, False),
+        ):
+            compiled.add(tuple((name, value) for name, value in start.arguments.items() if name.isupper()))
+    assert len(compiled) == 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_kernels_start_anywhere_and_in_graphs(device):
+    """Aligned or not, again and again, and inside a CUDA graph, which must not lose the tables of its windows."""
+    memory = torch.randn(2 * 3 * 16 * 16 + 1, device=device)
+    pool = Pool((2, 3, 16, 16), 2, (adaptive(16, 7),) * 2, 2)
+    for offset in (0, 1, 0, 1):
+        x = memory[offset : offset + 2 * 3 * 16 * 16].reshape(2, 3, 16, 16)
+        same(GPU.maximum(pool, x, "propagate"), as_numpy(torch.nn.functional.adaptive_max_pool2d(x, 7)))
+    y = torch.empty(pool.out_shape, device=device)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        GPU.maximum(pool, x, "propagate", y)
+    for cached in (launch.scan_rows, frame_of):
+        cached.cache_clear()
+    x.normal_()
+    graph.replay()
+    same(y, as_numpy(torch.nn.functional.adaptive_max_pool2d(x, 7)))
 
 
 @pytest.mark.parametrize("seed", range(CASES))
@@ -355,6 +390,7 @@ class StandIn:
 def test_kernels_start_on_the_gpu_of_their_arrays(lies_on, entered, monkeypatch):
     seen = []
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     monkeypatch.setattr(torch.cuda, "device", lambda number: nullcontext(seen.append(number)))
     kernel, x = StandIn(), StandIn.array(lies_on)
     launch.Start(kernel, (7, 1, 1), {"BLOCK": 4, "size": 3, "num_warps": 2})(x, x)
@@ -365,6 +401,7 @@ def test_kernels_start_on_the_gpu_of_their_arrays(lies_on, entered, monkeypatch)
 def test_the_compiled_kernel_is_found_once_for_each_kind_of_arrays(monkeypatch):
     """What Triton compiles depends on dtypes and on whether arrays begin at a multiple of 16 bytes."""
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     kernel = StandIn()
     start = launch.Start(kernel, (7, 1, 1), {"BLOCK": 4, "size": 3, "num_warps": 2})
     for at in (4096, 8192, 512):

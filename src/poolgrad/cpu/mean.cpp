@@ -3,6 +3,7 @@
 // Both add up in the same order whatever the layout: first over the rows that take part, element by element, then along the
 // row. float16 and bfloat16 are summed in float32, float32 in float64, integers in 64 or 128 bits; each result is rounded
 // once.
+#include <type_traits>
 #include "gather.hpp"
 #include "kernels.hpp"
 
@@ -329,8 +330,11 @@ template <class E> struct Spreader {
         return sum;
     }
 
-    // The sum of a single share. Sums are never -0; exact shares are what wider ones are rounded to, and may be.
-    template <class S> POOLGRAD_INLINE S alone(S share) const { return job.exact ? share : S{} + share; }
+    // The sum of a single share. Sums are never -0. Shares of float32 that stay float32 are what wider ones are rounded to: they may be.
+    template <class S> static POOLGRAD_INLINE S alone(S share) {
+        if constexpr (std::is_same_v<Stored, float> && std::is_same_v<Sum, float>) return share;
+        else return S{} + share;
+    }
 
     template <int vectors> static POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors], bool streaming) {
         for (int u = 0; u < vectors; ++u) {
@@ -410,7 +414,7 @@ template <class E> struct Spreader {
             blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
                 constexpr int vectors = decltype(n)::value;
                 Sums sum[vectors];
-                for (int u = 0; u < vectors; ++u) sum[u] = E::share_lanes(Sums{} + E::widen_lanes(from + c + u * lanes), share);
+                for (int u = 0; u < vectors; ++u) sum[u] = alone(E::share_lanes(Sums{} + E::widen_lanes(from + c + u * lanes), share));
                 for (int64_t p = 0; p < s; ++p) write<vectors>(gx + p * inner + c, sum, streaming);
             });
         return count;

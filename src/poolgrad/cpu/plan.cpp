@@ -138,7 +138,10 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
     for (int a = 0; a < g_.rank; ++a) {
         const Axis& axis = g_.axes[a];
         exact_shares_ = exact_shares_ && !axis.starts && axis.dilation == 1 && axis.window <= axis.stride;
-        for (int64_t o = 0; exact_shares_ && o < axis.count; ++o) exact_shares_ = is_power_of_two(divisor(axis, o));
+        for (int64_t o = 0; exact_shares_ && o < axis.count; ++o) {
+            exact_shares_ = is_power_of_two(divisor(axis, o));
+            if (o >= axis.even_begin && o < axis.even_end) o = axis.even_end - 1;   // the others are divided alike
+        }
     }
 }
 
@@ -372,13 +375,21 @@ bool Plan::turns(Map map, DType type) const {
     const int64_t bytes = dtype_bytes(type), vector_bytes = kernels().vector_bytes, lanes = vector_bytes / bytes, row = in_size(g_.rank - 1);
     const bool sums = map == Map::mean || map == Map::spread, flat = g_.rank == 2, shorter = row < 2 * lanes;
     if (sums && type > DType::f64) return false;   // integers are added one by one
-    if ((map == Map::put || map == Map::take) && vector_bytes < 32) return false;   // selecting lanes takes too long there
+    const bool gradient = map == Map::put || map == Map::max_put;
+    if ((gradient || map == Map::take) && vector_bytes < 32) return false;   // selecting lanes takes too long there
+    // Following codes costs by the window, turning by the element.
+    const double elements = static_cast<double>(inputs_) * bytes / std::max<double>(1, outputs_);
+    if (map == Map::take ? elements > 24 : map == Map::put && sum_bytes(type) >= 4 && elements > 32) return false;
     if (listed_) return true;
+    int64_t plane = bytes;
+    for (int a = 0; a < g_.rank; ++a) plane *= in_size(a);
+    if (bytes == 1 && !shorter && plane % 4096 == 0) return false;   // planes so far apart fall into one set of the first cache
     if (!sums && overlap_ > 16 && bytes > 1) return false;
     switch (map) {
         case Map::mean: return shorter || (g_.rank > 1 && visits_ > 5) || (flat && bytes == 4);
         case Map::spread: return shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5));
-        case Map::put: return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat || (g_.rank == 1 && visits_ > 2.25)));
+        case Map::put:
+        case Map::max_put: return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat || (g_.rank == 1 && visits_ > 2.25)));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
         case Map::max_take: return shorter || (flat && visits_ > (bytes > 4 ? 5 : 2.5));
         default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4));
@@ -638,7 +649,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     put.code_width = find.code_width;
     put.gx = dense(gx, false, bytes);
     put.streaming = streaming(gx, inputs_, bytes);
-    if (turns(Map::put, type) && find.code_width <= bytes && each_turned(false, bytes, 2, 2, [&](Turned& t) {
+    if (turns(Map::max_put, type) && find.code_width <= bytes && each_turned(false, bytes, 2, 2, [&](Turned& t) {
             Scan mine = find;
             Put then = put;
             mine.geometry = then.geometry = &t.geometry;

@@ -63,7 +63,7 @@ private:
     template <class F> void each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped = false) const;
     template <class F> void each_slab(F&& f) const;
     // What is done with planes that are turned first (see turned.hpp).
-    enum class Map { maximum, take, max_take, put, mean, spread };
+    enum class Map { maximum, take, max_take, put, max_put, mean, spread };
     bool turns(Map map, DType type) const;
     bool cut_turned(bool outputs, int64_t element_bytes, int in_arrays, int out_arrays, double most, Tiles& t) const;
     template <class F> bool each_turned(bool outputs, int64_t bytes, int in_arrays, int out_arrays, F&& f) const;

@@ -147,9 +147,10 @@ template <class T, class Widest> struct Turner {
         const auto any = [&](int64_t f) __attribute__((always_inline)) { job.back ? block_back<false>(f) : block_forth(f); };
         const int64_t aligned = first_aligned(), begin = aligned < 0 ? 0 : aligned % columns;
         if (begin > 0) any(0);
-        if (job.back && job.streaming && aligned >= 0 && plane_squares == 1 && column_squares == 1)
+        if (job.back && job.streaming && aligned >= 0 && plane_squares == 1 && column_squares == 1) {
             blocks(begin, [&](int64_t f) __attribute__((always_inline)) { block_back<true>(f); });
-        else if (job.back) blocks(begin, [&](int64_t f) __attribute__((always_inline)) { block_back<false>(f); });
+            stream_fence();
+        } else if (job.back) blocks(begin, [&](int64_t f) __attribute__((always_inline)) { block_back<false>(f); });
         else blocks(begin, [&](int64_t f) __attribute__((always_inline)) { block_forth(f); });
         if ((job.count - begin) % columns) any(job.count - columns);   // overlaps the block before
     }

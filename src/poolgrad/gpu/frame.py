@@ -113,14 +113,9 @@ class Frame:
         )
 
     @property
-    def listed(self) -> bool:
-        """Whether windows must be looked up in tables."""
-        return not all(axis.uniform for axis in self.axes)
-
-    @property
     def uniform(self) -> bool:
-        """Whether windows follow from their numbers."""
-        return not self.listed
+        """Whether the windows follow from their numbers; otherwise they must be looked up in tables."""
+        return all(axis.uniform for axis in self.axes)
 
     @property
     def elements(self) -> int:

@@ -11,6 +11,7 @@ import math
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
@@ -26,6 +27,8 @@ ROWS_WRITTEN_OUT: Final = 100
 """Kernels that share rows are written out up to so many elements."""
 LONGEST_GRID: Final = 65535
 """How long the second and third dimension of a grid may be."""
+KEPT: Final = 256
+"""So many poolings are kept for each kernel, with their tables on the GPU."""
 SORTED: Final = 256
 """How many sorted entries a program looks at."""
 LONG_WINDOW: Final = 2048
@@ -52,7 +55,7 @@ class Start:
 
     def __init__(self, kernel: Any, grid: tuple[int, int, int], arguments: dict[str, Any]) -> None:
         self.kernel, self.grid, self.arguments = kernel, grid, arguments
-        self.rest = [arguments[name] for name in kernel.arg_names if name in arguments]
+        self.rest = [_pointer(arguments[name]) for name in kernel.arg_names if name in arguments]
         self.compiled: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, *arrays: torch.Tensor) -> None:
@@ -69,10 +72,21 @@ class Start:
     def _start(self, arrays: tuple[torch.Tensor, ...]) -> None:
         pointers = [array.data_ptr() for array in arrays]
         kind = (*[array.dtype for array in arrays], *[pointer % 16 == 0 for pointer in pointers])
+        if torch.cuda.is_current_stream_capturing():
+            _CAPTURED.add(self)  # the graph remembers where the tables are, and nothing else keeps them
         if kind in self.compiled:
             self.compiled[kind](*pointers, *self.rest)
         else:
-            self.compiled[kind] = self.kernel[self.grid](*arrays, **self.arguments)[self.grid]
+            found = self.kernel[self.grid](*arrays, **self.arguments)
+            if found is not None:  # interpreted
+                self.compiled[kind] = found[self.grid]
+
+
+_CAPTURED: Final[set[Start]] = set()
+
+
+def _pointer(argument: Any) -> Any:
+    return argument.data_ptr() if isinstance(argument, torch.Tensor) else argument
 
 
 class Tile(NamedTuple):
@@ -88,7 +102,7 @@ def tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
     """The tile that measured best. `work` is what is done: "value", "code" or "mean" of windows, "put" or "spread" of
     gradients, or "fused" for both in one."""
     short, in_rows, planes = itemsize < 4, frame.inner == 1, frame.axes[0].size > 1
-    if frame.listed:
+    if not frame.uniform:
         if work in ("put", "spread"):
             return Tile(512, 4) if planes else Tile(128, 1)
         return Tile(128 if work == "value" and not planes else 64, 1, scattered=True)
@@ -197,7 +211,7 @@ def _summing(kind: Any, twofold: bool = False, whole: bool = False) -> dict[str,
 # Kernels
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def scan(
     pool: Pool, device: torch.device, dtype: torch.dtype, nan: str, equal: bool, value: bool, code: bool, take: bool
 ) -> Start:
@@ -205,39 +219,39 @@ def scan(
     frame = frame_of(pool, device)
     return start(
         winners.scan, frame, tile_of(frame, dtype.itemsize, "value" if value and not code else "code"), _outputs(frame),
-        **frame.tables("origins", "stops", used=frame.listed),
+        **frame.tables("origins", "stops", used=not frame.uniform),
         **frame.each(s="stride", b="before", d="dilation", e="extent"), **_written_out(frame),
-        **comparing(dtype, nan), LISTED=frame.listed, DILATED=frame.dilated,
+        **comparing(dtype, nan), LISTED=not frame.uniform, DILATED=frame.dilated,
         EQUAL=equal, VALUE=value, CODE=code, TAKE=take,
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def take(pool: Pool, device: torch.device, itemsize: int, index: str, fault: bool) -> Start:
     """What is in the place of every choice, or where that is, or whether it is anywhere."""
     frame = frame_of(pool, device, joined=not index)
     return start(
         winners.take, frame, tile_of(frame, itemsize, "code"), _outputs(frame),
-        **frame.tables("origins", "stops", used=frame.listed), **frame.each(s="stride", b="before", d="dilation"),
+        **frame.tables("origins", "stops", used=not frame.uniform), **frame.each(s="stride", b="before", d="dilation"),
         eh=frame.axes[1].extent, ew=frame.axes[2].extent, images=frame.images,
-        LISTED=frame.listed, INDEX=index, FAULT=fault,
+        LISTED=not frame.uniform, INDEX=index, FAULT=fault,
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def mean(pool: Pool, device: torch.device, dtype: torch.dtype) -> Start:
     """Averages."""
     frame = frame_of(pool, device)
-    counted = frame.listed or frame.dilated or pool.divisors is not None
+    counted = not frame.uniform or frame.dilated or pool.divisors is not None
     return start(
         sums.mean, frame, tile_of(frame, dtype.itemsize, "mean"), _outputs(frame),
-        **frame.tables("origins", "stops", used=frame.listed), **frame.tables("divisors", used=counted),
+        **frame.tables("origins", "stops", used=not frame.uniform), **frame.tables("divisors", used=counted),
         **frame.each(s="stride", b="before", d="dilation", e="extent", k="window"), **_written_out(frame),
-        **averaging(dtype, frame, shares=False), LISTED=frame.listed, DILATED=frame.dilated, DIVISORS=counted,
+        **averaging(dtype, frame, shares=False), LISTED=not frame.uniform, DILATED=frame.dilated, DIVISORS=counted,
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def put_regular(pool: Pool, device: torch.device, dtype: torch.dtype, averages: bool) -> Start:
     """Gradients over regular windows, by cells of one stride."""
     frame = frame_of(pool, device)
@@ -256,7 +270,7 @@ def put_regular(pool: Pool, device: torch.device, dtype: torch.dtype, averages: 
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def put_any(pool: Pool, device: torch.device, dtype: torch.dtype, mode: str) -> Start:
     """Gradients over any windows, by tables."""
     frame = frame_of(pool, device)
@@ -273,7 +287,7 @@ def put_any(pool: Pool, device: torch.device, dtype: torch.dtype, mode: str) -> 
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def scan_rows(
     pool: Pool, device: torch.device, dtype: torch.dtype, nan: str, value: bool, code: bool, take: bool
 ) -> Start | None:
@@ -300,7 +314,7 @@ def _packs(device: torch.device, dtype: torch.dtype) -> bool:
     )
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def mean_rows(pool: Pool, device: torch.device, dtype: torch.dtype) -> Start | None:
     """Averages, a few rows of windows at once, if that is worth it."""
     frame = frame_of(pool, device)
@@ -309,7 +323,7 @@ def mean_rows(pool: Pool, device: torch.device, dtype: torch.dtype) -> Start | N
     if shared is None or sums["TWOFOLD"] or sums["WHOLE"]:
         return None
     blocks, arguments = shared
-    counted = frame.listed or pool.divisors is not None
+    counted = not frame.uniform or pool.divisors is not None
     return start(
         rows.mean_rows, frame, tile_of(frame, dtype.itemsize, "mean"), blocks, **arguments,
         **frame.tables("divisors", used=counted), **frame.each(k="window"), **sums, DIVISORS=counted,
@@ -323,17 +337,17 @@ def _sharing(frame: Frame) -> tuple[list[int], dict[str, Any]] | None:
     apart = all(axis.uniform and axis.window <= axis.stride for axis in (d, h))
     padded = any(axis.origins.min(initial=0) < 0 for axis in frame.axes)
     cut = frame.uniform and any(axis.extent < axis.window for axis in frame.axes)
-    if apart or cut or frame.dilated or (frame.listed and padded):
+    if apart or cut or frame.dilated or (not frame.uniform and padded):
         return None
-    own_d, own_h = (2, 2) if d.count > 1 else (1, 4)
+    own_d, own_h = (2, 2) if d.count > 1 else (1, min(4, _power(h.count)))
     shared = shared_rows("D", d.origins, _ends(d), own_d) | shared_rows("H", h.origins, _ends(h), own_h)
     if shared["SPAN_D"] * shared["SPAN_H"] * w.extent > ROWS_WRITTEN_OUT:
         return None
     blocks = [-(-d.count // own_d), -(-h.count // own_h), w.count]
-    pairs = not frame.listed and frame.inner == 1 and w.stride == 2
-    return blocks, shared | frame.tables("origins", "stops", used=frame.listed) | frame.each(b="before") | {
+    pairs = frame.uniform and frame.inner == 1 and w.stride == 2
+    return blocks, shared | frame.tables("origins", "stops", used=not frame.uniform) | frame.each(b="before") | {
         "pd": blocks[0], "ph": blocks[1], "KW": w.extent, "SD": d.stride, "SH": h.stride, "SW": w.stride,
-        "UNIFORM": not frame.listed, "PADDED": frame.padded, "PAIRS": pairs, "PHASE": w.before % 2 if pairs else 0,
+        "UNIFORM": frame.uniform, "PADDED": frame.padded, "PAIRS": pairs, "PHASE": w.before % 2 if pairs else 0,
         "qw": w.before // 2 if pairs else 0,
     }  # fmt: skip
 
@@ -343,15 +357,16 @@ def _ends(axis: Axis) -> Int64Array:
     return axis.origins + axis.window if axis.uniform else axis.stops
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def put_rows(pool: Pool, device: torch.device, dtype: torch.dtype, averages: bool) -> Start | None:
-    """Gradients over listed windows, a few rows at once; nothing if that would be too much to be written out."""
+    """Gradients over listed windows, and over regular ones too large for cells, a few rows at once; nothing if that
+    would be too much to be written out."""
     frame = frame_of(pool, device)
     d, h, w = frame.axes
     sums = averaging(dtype, frame, shares=True) if averages else wrapping(dtype)
-    if frame.dilated or sums["TWOFOLD"]:
+    if frame.dilated or sums["TWOFOLD"] or frame.elements >= 2**29:  # see rows.NOWHERE
         return None
-    own_d, own_h = (2, 2) if d.size > 1 else (1, 8)
+    own_d, own_h = (2, 2) if d.size > 1 else (1, min(8, _power(h.size)))
     shared = shared_rows("D", *d.cover, own_d) | shared_rows("H", *h.cover, own_h)
     blocks = [-(-d.size // own_d), -(-h.size // own_h), w.size]
     if shared["SPAN_D"] * shared["SPAN_H"] * w.most > ROWS_WRITTEN_OUT:
@@ -364,18 +379,21 @@ def put_rows(pool: Pool, device: torch.device, dtype: torch.dtype, averages: boo
 
 
 def shared_rows(name: str, begins: Int64Array, ends: Int64Array, own: int) -> dict[str, Any]:
-    """Among the rows of `own` neighbours, counted from the first: which can belong to each of them, and how many."""
-    firsts = begins[::own]
-    lows, highs = [], []
-    for i in range(own):
-        begin, end = begins[i::own], ends[i::own]
-        from_first = firsts[: len(begin)]
-        lows.append(int((begin - from_first).min(initial=2**31 - 1)))
-        highs.append(int((end - from_first).max(initial=0)))
+    """Among the rows of `own` neighbours, counted from the first: which can belong to each of them, and how many.
+
+    From the longest row and the steps between them, and not from where each one lies: fractional windows are drawn anew
+    for every call and should not be compiled anew.
+    """
+    there = min(own, len(begins))
+    steps, strides = np.diff(begins), np.diff(ends)
+    longest = int((ends - begins).max(initial=0))
+    least, most = int(steps.min(initial=2**31 - 1)), int(min(steps.max(initial=0), strides.max(initial=0)))
+    lows = [i * least for i in range(there)] + [2**31 - 1] * (own - there)
+    highs = [longest + i * most for i in range(there)] + [0] * (own - there)
     return {f"OWN_{name}": own, f"SPAN_{name}": max(highs), f"LOW_{name}": tuple(lows), f"HIGH_{name}": tuple(highs)}
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def max_put(pool: Pool, device: torch.device, dtype: torch.dtype, nan: str, equal: bool) -> Start:
     """choose and put in one, over windows that do not overlap."""
     frame = frame_of(pool, device)
@@ -390,7 +408,7 @@ def max_put(pool: Pool, device: torch.device, dtype: torch.dtype, nan: str, equa
     )  # fmt: skip
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def members(pool: Pool, device: torch.device, dtype: torch.dtype, ties: str, count: bool) -> Start:
     """Over the elements of each window that equal its maximum."""
     frame = frame_of(pool, device)
@@ -407,15 +425,15 @@ def segments(count: int, dtype: torch.dtype) -> Start:
     return Start(gradients.segments, (-(-count // SORTED), 1, 1), arguments)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def goes_by_cells(pool: Pool, device: torch.device) -> bool:
     """Whether gradients can go by cells of one stride, and cells and windows are small enough to be written out."""
     frame = frame_of(pool, device)
     strides, windows = (math.prod(getattr(axis, name) for axis in frame.axes) for name in ("stride", "window"))
-    return not frame.listed and not frame.dilated and strides <= 27 and windows <= WRITTEN_OUT
+    return frame.uniform and not frame.dilated and strides <= 27 and windows <= WRITTEN_OUT
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=KEPT)
 def are_apart(pool: Pool, device: torch.device) -> bool:
     """Whether no two windows share an element."""
     return all(axis.window <= axis.stride for axis in frame_of(pool, device).axes)
@@ -429,7 +447,7 @@ def _written_out(frame: Frame) -> dict[str, Any]:
     """The windows as constants, if they are small; and whether rows are read in pairs."""
     d, h, w = frame.axes
     small = frame.elements <= WRITTEN_OUT
-    pairs = small and not frame.listed and frame.inner == 1 and w.stride == 2 and w.dilation == 1
+    pairs = small and frame.uniform and frame.inner == 1 and w.stride == 2 and w.dilation == 1
     extents = {"KD": d.extent, "KH": h.extent, "KW": w.extent} if small else {"KD": 0, "KH": 0, "KW": 0}
     return extents | {
         "PAIRS": pairs, "PHASE": w.before % 2 if pairs else 0, "qw": w.before // 2 if pairs else 0,

@@ -215,9 +215,9 @@ def _put_any(
     y: Tensor | None = None,
     counts: Tensor | None = None,
 ) -> None:
-    by_rows = launch.put_rows(pool, g.device, g.dtype, mode == "mean") if mode in ("put", "mean") else None
     if not gx.numel():
         return
+    by_rows = launch.put_rows(pool, g.device, g.dtype, mode == "mean") if mode in ("put", "mean") else None
     if by_rows is not None:
         by_rows(g, _or(code, g), gx)
     else:

@@ -1,4 +1,4 @@
-"""GPU kernels for windows that are looked up in tables, with rows shared.
+"""GPU kernels for windows that share rows: overlapping ones, and those that are looked up in tables.
 
 A program owns a few neighbouring rows of its result, OWN_D planes of OWN_H. Together they have to do with at most
 SPAN_D by SPAN_H rows on the other side: those are read once, in order, and each is handed to the owned rows it belongs
@@ -16,7 +16,7 @@ import triton.language as tl
 
 from .sums import inverse, share
 from .tiles import along, clamp, divisor_of, kernel, lengths, pair, place
-from .winners import beats, consider, first_nan, real_code
+from .winners import beats, first_nan, real_code
 
 NOWHERE = tl.constexpr(-(2**29))
 """A local position that no code names, also not after another one is added."""
@@ -92,7 +92,8 @@ def _next(
     if PACKED:
         best, code, nan = _two_at_once(best, code, nan, value, its_code, its_nan, PLUS, best.dtype == tl.bfloat16)
     else:
-        best, code = consider(best, code, value, its_code + PLUS, True, best, False, FLOAT, IGNORE)
+        better = beats(value, best, FLOAT, IGNORE)
+        best, code = tl.where(better, value, best), tl.where(better, its_code + PLUS, code)
     return best, code, nan
 
 
@@ -144,8 +145,8 @@ def scan_rows(
             behind = behind + (zero,)
     od = block_d * OWN_D
     oh = block_h * OWN_H
-    first_d = _begin(od, origins_d, md, SD, bd, UNIFORM, tl.int32)
-    first_h = _begin(oh, origins_h, mh, SH, bh, UNIFORM, tl.int32)
+    first_d = _begin(od, origins_d, md, SD, bd, UNIFORM, IDX)
+    first_h = _begin(oh, origins_h, mh, SH, bh, UNIFORM, IDX)
     if not UNIFORM:
         ways_d = _ways(first_d, od, origins_d, stops_d, md, origins_d, md, OWN_D, SPAN_D, True)
         ways_h = _ways(first_h, oh, origins_h, stops_h, mh, origins_h, mh, OWN_H, SPAN_H, True)
@@ -275,8 +276,8 @@ def mean_rows(
     spots = _spots(origin_w, last_w, w, image, inner, KW, UNIFORM)
     od = block_d * OWN_D
     oh = block_h * OWN_H
-    first_d = _begin(od, origins_d, md, SD, bd, UNIFORM, tl.int32)
-    first_h = _begin(oh, origins_h, mh, SH, bh, UNIFORM, tl.int32)
+    first_d = _begin(od, origins_d, md, SD, bd, UNIFORM, IDX)
+    first_h = _begin(oh, origins_h, mh, SH, bh, UNIFORM, IDX)
     if not UNIFORM:
         ways_d = _ways(first_d, od, origins_d, stops_d, md, origins_d, md, OWN_D, SPAN_D, True)
         ways_h = _ways(first_h, oh, origins_h, stops_h, mh, origins_h, mh, OWN_H, SPAN_H, True)
