@@ -386,10 +386,10 @@ bool Plan::turns(Map map, DType type) const {
     if (bytes == 1 && !shorter && plane % 4096 == 0) return false;   // planes so far apart fall into one set of the first cache
     if (!sums && overlap_ > 16 && bytes > 1) return false;
     switch (map) {
-        case Map::mean: return shorter || (g_.rank > 1 && visits_ > 5) || (flat && bytes == 4);
+        case Map::mean: return shorter || (g_.rank > 1 && visits_ > 5) || (flat && bytes == 4 && visits_ > 2.5);
         case Map::spread: return shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5));
         case Map::put:
-        case Map::max_put: return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat || (g_.rank == 1 && visits_ > 2.25)));
+        case Map::max_put: return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
         case Map::max_take: return shorter || (flat && visits_ > (bytes > 4 ? 5 : 2.5));
         default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4));
