@@ -389,7 +389,8 @@ bool Plan::turns(Map map, DType type) const {
         case Map::mean: return shorter || (g_.rank > 1 && visits_ > 5) || (flat && bytes == 4 && visits_ > 2.5);
         case Map::spread: return shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5));
         case Map::put:
-        case Map::max_put: return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
+        case Map::max_put:
+            return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
         case Map::max_take: return shorter || (flat && visits_ > (bytes > 4 ? 5 : 2.5));
         default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4));
