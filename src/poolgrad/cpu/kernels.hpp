@@ -135,7 +135,7 @@ struct Kernels {
     void (*spread)(const Spread&, const Box& inputs, Scratch&);
     // The same results for large windows: by decoding each code, and axis by axis.
     void (*take_coded)(const Scan&, const Box& outputs, Scratch&);
-    void (*put_coded)(const Put&, const Box& inputs, Scratch&);   // boxes are cut on the first axis only
+    void (*put_coded)(const Put&, const Box& inputs, Scratch&);   // from windows to elements
     void (*axis_maximum)(const AxisMaximum&, const Part&, Scratch&);
     void (*axis_sum)(const AxisSum&, const Part&, Scratch&);
     void (*turn)(const Turn&);

@@ -8,7 +8,7 @@
 
 namespace poolgrad {
 
-// A box of as many planes as a vector has lanes.
+// A box of planes: at least as many as a vector has lanes, at most 64.
 class Turned {
 public:
     Geometry geometry;       // of the turned arrays

@@ -7,7 +7,8 @@ of additions. Neighbours come first, because that is where the compiler puts nei
 elements lie side by side.
 
 Sizes are ordinary arguments: a kernel is compiled once per operation, dtype and window, not per shape. (Tiles are
-powers of two that small arrays cut short, and alignment is a constant: some classes of shape have their own kernel.)
+powers of two that small arrays cut short, alignment is a constant, and so is how far listed windows reach: some classes
+of shape have their own kernel.)
 """
 
 # mypy: ignore-errors
