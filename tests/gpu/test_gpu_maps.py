@@ -141,19 +141,18 @@ def test_winners(seed, device):
 
 
 @pytest.mark.parametrize("dtype", FLOATS[:3], ids=str)
-@pytest.mark.parametrize("spread", [3, 8], ids=["rare", "common"])
 @pytest.mark.parametrize("layout", ["channels first", "channels last"])
-@pytest.mark.parametrize("sizes", [(13,), (7, 18), (5, 6, 9)], ids=str)
-def test_the_first_of_equal_zeros_and_of_nans_wins(sizes, layout, spread, dtype, device):
+@pytest.mark.parametrize("sizes", [(13,), (7, 18), (4, 5, 7)], ids=str)
+def test_the_first_of_equal_zeros_and_of_nans_wins(sizes, layout, dtype, device):
     """Overlapping windows with padding; short floats may go two at a time. What wins keeps its bits, -0 included."""
-    seed = np.random.default_rng(len(sizes) + spread)
+    seed = np.random.default_rng(len(sizes))
     shape = (2, 3, *sizes) if layout == "channels first" else (2, *sizes, 16)
     axis = 2 if layout == "channels first" else 1
     pool = Pool(shape, axis, tuple(explicit(n, 3, 2, 1, 1) for n in sizes), 2)
     windows = [ref.regular(n, 3, 2, "EXPLICIT", 1, 1, 1) for n in sizes]
     axes = list(range(axis, axis + len(sizes)))
     x = seed.choice([-1.0, -0.0, 0.0, -np.inf], shape)
-    x[seed.random(shape) < spread / 100] = np.nan
+    x[seed.random(shape) < 0.05] = np.nan
     x = torch.from_numpy(x).to(device, dtype)
     won = ref.choose(as_numpy(x), windows, axes, "first", "propagate")
     want = ref.take(as_numpy(x), won, windows, axes)
