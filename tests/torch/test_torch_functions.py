@@ -382,8 +382,8 @@ def test_bad_words_and_types(device):
         poolgrad.backends.torch.kernels.kernels_for(torch.empty(1, device="meta"))
 
 
-def test_integers_of_numpy_are_integers():
-    x = torch.randn(1, 2, 8, 8)
+def test_integers_of_numpy_are_integers(device):
+    x = torch.randn(1, 2, 8, 8, device=device)
     two = np.int64(2)
     assert torch.equal(pt.max_pool2d(x, two, (two, 1), padding=np.int32(1)), F.max_pool2d(x, 2, (2, 1), 1))
     assert torch.equal(pt.avg_pool2d(x, 2, divisor_override=two), pt.avg_pool2d(x, 2, divisor_override=2))
