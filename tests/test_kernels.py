@@ -298,6 +298,25 @@ def test_large_square_windows(rng, dtype):
     check_all_maps(rng, (257, 257), "HW", [axis(257, 257), axis(257, 256)], dtype, ties_too=False)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_last_window_sets_the_element(rng, dtype):
+    """put with `assign`, where windows share elements, along rows and for channels, from codes of every width."""
+    for shape, layout, k in (((1, 9, 11, 40), "NHWC", 3), ((2, 3, 12, 31), "NCHW", 3), ((1, 24, 25, 2), "NHWC", 15)):
+        pool = Pool.of(shape, layout, [pw.regular(shape[layout.index(a)], k, 2, "SAME") for a in "HW"])
+        x, g = (rng.integers(0, 50, shape).astype(dtype_of(dtype)) for shape in (pool.shape, pool.out_shape))
+        choice = backend.choose(pool, x, "propagate")
+        index = backend.choice_to_index(pool, choice, np.int64, "batch")
+        added = backend.put(pool, g, choice)
+        expected = np.zeros(x.size, x.dtype)
+        for at, value in zip(index.flat, g.flat, strict=True):
+            expected[at] = value
+        for width in (np.uint8, np.uint16, np.uint32, np.uint64):
+            codes = choice.astype(width)
+            assert_same_bits(backend.put(pool, g, codes, assign=True), expected.reshape(shape))
+            assert_same_bits(backend.put(pool, g, codes), added)
+            assert_same_bits(backend.take(pool, x, codes), x.reshape(-1)[index])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64", "uint64"])
 def test_long_axes_are_done_in_parts(rng, dtype):
     """Parts of an axis join without a seam: windows shorter and longer than a part, cut by padding at both ends."""

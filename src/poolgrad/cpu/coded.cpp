@@ -8,6 +8,7 @@ namespace poolgrad {
 namespace {
 
 constexpr int64_t table_entries = 4096;   // windows up to this many elements keep a table; codes of larger ones are decoded
+template <class Code> constexpr bool tabled = sizeof(Code) < 8;   // windows whose codes have 64 bits never are that small
 
 // The local positions that a code stands for. False if it stands for none of the window's real elements.
 POOLGRAD_INLINE bool decode(const Geometry& g, const Span* spans, uint64_t code, int64_t* local_at) {
@@ -62,6 +63,13 @@ template <class T, class Code> struct CodedTake {
     T *held, *held_for;                // results that are written past the caches together, and where they belong
     int64_t held_count;
     Span spans[max_axes], known[max_axes];
+    int64_t together;                  // windows that are looked up in registers at once, or 0
+
+    static constexpr int wide = vector_bytes / static_cast<int>(sizeof(T));
+    static constexpr bool in_registers = vector_bytes == 64 && (sizeof(T) == 2 || sizeof(T) == 4) && sizeof(Code) <= sizeof(T);
+    static constexpr int64_t most_rows = 16 / sizeof(T);   // of a window; with more of them, following codes is as quick
+    using Elements = Vec<T, wide>;
+    Elements along;                    // from the first of them to each
 
     CodedTake(const Scan& job, const Box& box, Scratch& scratch)
         : job(job),
@@ -74,8 +82,9 @@ template <class T, class Code> struct CodedTake {
           offsets(nullptr),
           lines(job.streaming ? 1 : 0, 2 * piece + (w1 - w0) * g.inner, scratch, 2),
           held_for(nullptr),
-          held_count(0) {
-        if (g.elements > table_entries) return;
+          held_count(0),
+          together(0) {
+        if (!tabled<Code> || g.elements > table_entries) return;
         constexpr size_t entries = table_entries + 1;
         offsets = static_cast<int64_t*>(reserve(scratch, 0, (sizeof(int64_t) + sizeof(int32_t) + sizeof(bool)) * entries));
         columns = reinterpret_cast<int32_t*>(offsets + entries);
@@ -89,6 +98,10 @@ template <class T, class Code> struct CodedTake {
         }
         for (int64_t code = g.elements; code < larger(256, g.elements + 1); ++code) offsets[code] = 0, columns[code] = 0, named[code] = false;
         known[0].length = -1;
+        if (in_registers && axis.uniform && g.inner == 1 && axis.dilation == 1 && g.elements <= most_rows * axis.extent)
+            together = smaller(wide, floor_div(2 * wide - axis.extent, axis.stride) + 1);
+        if (together < 8) together = 0;
+        for (int i = 0; i < wide; ++i) along[i] = static_cast<T>(i * axis.stride);
         if (!ahead) return;
         const Axis& rows = g.axes[g.rank - 2];
         fresh = static_cast<int64_t*>(reserve(scratch, 1, sizeof(int64_t) * static_cast<size_t>(most_window_taps(g))));
@@ -147,6 +160,29 @@ template <class T, class Code> struct CodedTake {
         }
     }
 
+    // As many of the windows as possible, some at a time whose elements in a row fit two vectors: every row is looked up in registers.
+    POOLGRAD_INLINE int64_t by_rows(T* y, const Code* codes, const T* v, int64_t count) const {
+        const Code* const last_codes = static_cast<const Code*>(job.wanted.end) - wide;
+        const T* const last_v = static_cast<const T*>(job.v.end) - 2 * wide - highest;
+        const int64_t elements = g.elements, extent = axis.extent, most = together, step = most * axis.stride;
+        const int64_t* const rows = offsets;
+        const Elements steps = along;
+        int64_t f = 0;
+        for (; f < count && codes + f <= last_codes && v <= last_v; f += most, v += step) {
+            for (int64_t t = 0; t < fresh_count; ++t) ask_for(v + fresh[t], step);
+            const Elements code = convert<T, wide>(load<Vec<Code, wide>>(codes + f));
+            Elements at = code + steps, found{};
+            for (int64_t c = 0; c < elements; c += extent, at -= static_cast<T>(extent)) {
+                const Elements here = __builtin_shuffle(load<Elements>(v + rows[c]), load<Elements>(v + rows[c] + wide), at);
+                found = code >= static_cast<T>(c) ? here : found;
+            }
+            found = code < static_cast<T>(elements) ? found : Elements{};
+            if (f + wide <= count) store(y + f, found);
+            else store_some(y + f, found, smaller(most, count - f));
+        }
+        return smaller(f, count);
+    }
+
     // Whether no code can lead out of the array, not even from a window that is cut short.
     bool safe(const T* first, const T* last) const {
         return (axis.uniform || axis.starts) && first + lowest >= static_cast<const T*>(job.v.begin) &&
@@ -162,7 +198,13 @@ template <class T, class Code> struct CodedTake {
             windows<1>(place(to + i, inner), codes + i, v + axis.starts[o] * inner, inner);
         for (int64_t i = 0, n; !axis.starts && i < count; i += n) {
             n = smaller(even ? piece : inner, count - i);
-            T* const y = place(to + i, n);
+            T* y = place(to + i, n);
+            if constexpr (in_registers)
+                if (together) {
+                    const int64_t done = by_rows(y, codes + i, v + i * axis.stride, n);
+                    if (done == n) continue;
+                    i += done, n -= done, y += done;
+                }
             if (axis.stride == 1 || !even) windows<1>(y, codes + i, v + i * axis.stride, n);
             else if (axis.stride == 2) windows<2>(y, codes + i, v + i * 2, n);
             else windows<by_axis>(y, codes + i, v + i * axis.stride, n);
@@ -224,7 +266,8 @@ template <class T, class Code> struct CodedTake {
         if (count > 1) {
             const int a = g.rank - 2;
             const int64_t v_step = g.axes[a].stride * job.v.step[a], y_step = job.y.step[a], code_step = job.wanted.step[a];
-            if (offsets && g.axes[a].uniform && safe(first, last) && safe(first + (count - 1) * v_step, last + (count - 1) * v_step)) {
+            if (tabled<Code> && offsets && g.axes[a].uniform && safe(first, last) &&
+                safe(first + (count - 1) * v_step, last + (count - 1) * v_step)) {
                 // With strides of one, rows as long as those of the input are like a single row.
                 if (!axis.starts && axis.stride == 1 && v_step == elements && y_step == elements && code_step == elements)
                     return by_table(to, codes, first, count * elements);
@@ -235,10 +278,10 @@ template <class T, class Code> struct CodedTake {
             }
             return;
         }
-        if (offsets && safe(first, last)) return by_table(to, codes, first, elements);
+        if (tabled<Code> && offsets && safe(first, last)) return by_table(to, codes, first, elements);
         for (int a = 0; a < g.rank - 1; ++a) spans[a] = span(g.axes[a], walk.at[a]);
         to = place(to, elements);
-        if (offsets) with_care(to, codes, v);
+        if (tabled<Code> && offsets) with_care(to, codes, v);
         else by_decoding(to, codes, v);
     }
 };
@@ -324,7 +367,7 @@ template <class E, class Code, bool assign> struct CodedPut {
         const int64_t margin = (2 * axis.size + axis.extent * axis.dilation) * channels;
         int64_t reach_out = 0;   // how far windows begin before the box, or end behind it
         for (int a = 0; a < last; ++a) reach_out += g.axes[a].extent * g.axes[a].dilation * step[a];
-        const bool tables = g.elements <= table_entries;
+        const bool tables = tabled<Code> && g.elements <= table_entries;
         const int64_t around = tables ? ceil_div(margin + reach_out, 64) * 64 : 0;   // sums begin on a cache line
         astray = images * total + around;
         const int64_t memory = around + images * total + (tables ? images * total + 2 * around : 0);
@@ -447,7 +490,7 @@ template <class E, class Code, bool assign> struct CodedPut {
             for (int64_t u = 0; from < end && u < count; ++u) by_decoding(rows[u], spans, walk.at, from, end);
         };
         const bool short_row = g.elements > (high - low) * g.inner;   // a table of its own would not pay
-        if (!inside || (!all_inside && short_row)) return decode_all(outputs.low[last], outputs.high[last]);
+        if (!tabled<Code> || !inside || (!all_inside && short_row)) return decode_all(outputs.low[last], outputs.high[last]);
         decode_all(outputs.low[last], low);
         follow(rows, count, table_of(in_box));
         decode_all(high, outputs.high[last]);
@@ -467,7 +510,7 @@ template <class E, class Code, bool assign> struct CodedPut {
         for (int64_t u = 0; u < count; ++u)
             rows[u] = {static_cast<const Code*>(job.code.data) + row_offset(job.code, n + u, walk, g.rank) + channel,
                        static_cast<const Stored*>(job.g.data) + row_offset(job.g, n + u, walk, g.rank) + channel, sums + u * total + base};
-        if (inside && whole) follow(rows, count, inside);
+        if (tabled<Code> && inside && whole) follow(rows, count, inside);
         else cut_row(rows, count, walk);
     }
 
@@ -538,11 +581,6 @@ template <class E, class Code, bool assign> struct CodedPut {
     }
 };
 
-template <class E, class Code> void put_run(const Put& job, const Box& box, Scratch& scratch) {
-    if (job.assign) CodedPut<E, Code, true>(job, box, scratch).run();
-    else CodedPut<E, Code, false>(job, box, scratch).run();
-}
-
 // Calls f with a value of the type that codes are stored in.
 template <class F> POOLGRAD_INLINE void with_code(int width, F&& f) {
     switch (width) {
@@ -568,8 +606,11 @@ void POOLGRAD_KERNEL(take_coded)(const Scan& job, const Box& box, Scratch& scrat
 }
 
 void POOLGRAD_KERNEL(put_coded)(const Put& job, const Box& box, Scratch& scratch) {
-    with_code(job.code_width,
-              [&](auto code) { with_wrapping_sum(job.type, [&](auto element) { put_run<decltype(element), decltype(code)>(job, box, scratch); }); });
+    with_code(job.code_width, [&](auto code) {
+        with_put_sum(job.type, job.assign, [&](auto element, auto assign) {
+            CodedPut<decltype(element), decltype(code), decltype(assign)::value>(job, box, scratch).run();
+        });
+    });
 }
 
 }  // namespace poolgrad

@@ -299,24 +299,21 @@ template <class E, class Code, bool assign> struct Putter {
     }
 };
 
-template <class E, class Code> void run(const Put& job, const Box& box, Scratch& scratch) {
-    if (job.assign) Putter<E, Code, true>(job, scratch).box(box);
-    else Putter<E, Code, false>(job, scratch).box(box);
-}
-
-template <class E> void run_element(const Put& job, const Box& box, Scratch& scratch) {
-    switch (job.code_width) {
-        case 1: return run<E, uint8_t>(job, box, scratch);
-        case 2: return run<E, uint16_t>(job, box, scratch);
-        case 4: return run<E, uint32_t>(job, box, scratch);
-        default: return run<E, uint64_t>(job, box, scratch);
-    }
-}
-
 }  // namespace
 
+void POOLGRAD_KERNEL(put_coded)(const Put&, const Box&, Scratch&);
+
 void POOLGRAD_KERNEL(put)(const Put& job, const Box& box, Scratch& scratch) {
-    with_wrapping_sum(job.type, [&](auto element) { run_element<decltype(element)>(job, box, scratch); });
+    with_put_sum(job.type, job.assign, [&](auto element, auto assign) {
+        using E = decltype(element);
+        constexpr bool last = decltype(assign)::value;
+        switch (job.code_width) {
+            case 1: return Putter<E, uint8_t, last>(job, scratch).box(box);
+            case 2: return Putter<E, uint16_t, last>(job, scratch).box(box);
+            case 4: return Putter<E, uint32_t, last>(job, scratch).box(box);
+            default: return POOLGRAD_KERNEL(put_coded)(job, box, scratch);   // windows of so many elements are better not visited
+        }
+    });
 }
 
 }  // namespace poolgrad

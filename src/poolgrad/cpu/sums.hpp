@@ -303,6 +303,21 @@ template <class F> POOLGRAD_INLINE void with_wrapping_sum(DType type, F&& f) {
     }
 }
 
+template <bool yes> struct Flag {
+    static constexpr bool value = yes;
+};
+
+// What put adds up in, and whether it assigns instead: where the last window sets the element, only the width of elements matters.
+template <class F> POOLGRAD_INLINE void with_put_sum(DType type, bool assign, F&& f) {
+    if (!assign) return with_wrapping_sum(type, [&](auto element) { f(element, Flag<false>{}); });
+    switch (dtype_bytes(type)) {
+        case 1: return f(Plain<uint8_t, uint8_t>{}, Flag<true>{});
+        case 2: return f(Plain<uint16_t, uint16_t>{}, Flag<true>{});
+        case 4: return f(Plain<uint32_t, uint32_t>{}, Flag<true>{});
+        default: return f(Plain<uint64_t, uint64_t>{}, Flag<true>{});
+    }
+}
+
 template <class F> POOLGRAD_INLINE void with_exact_sum(DType type, bool is_long, F&& f) {
     switch (type) {
         case DType::f16: return is_long ? f(LongHalfSum{}) : f(HalfSum{});
