@@ -54,7 +54,7 @@ def errors_named(function: Callable[_P, _R]) -> Callable[_P, _R]:
         try:
             return function(*args, **kwargs)
         except Exception as error:
-            raise named(function.__name__, error) from None
+            raise named(function.__name__.lstrip("_"), error) from None
 
     return call
 
@@ -74,7 +74,6 @@ def choose(pool: Pool, x: Array, *, nan: str | None = None, out: Array | None = 
     return on.choose(pool, x, rule.nan, out=destination(out, pool.out_shape, pool.choice_dtype, x))
 
 
-@errors_named
 def take(pool: Pool, v: Array, choice: Array, *, out: Array | None = None) -> Array:
     """Of each window the element that was chosen.
 
@@ -83,13 +82,21 @@ def take(pool: Pool, v: Array, choice: Array, *, out: Array | None = None) -> Ar
     derivative  take of the derivative of v, with the same choice
     transpose   put
     """
+    if type(v) is type(choice) is np.ndarray and type(pool) is Pool and (out is None or type(out) is np.ndarray):
+        y = _numpy.take_checked(pool, v, choice, out)
+        if y is not None:
+            return y
+    return _take(pool, v, choice, out)
+
+
+@errors_named
+def _take(pool: Pool, v: Array, choice: Array, out: Array | None) -> Array:
     _expect_pool(pool)
     on, v = data("v", v, pool.shape)
     choice = _choice(on, pool, choice)
     return on.take(pool, v, choice, out=destination(out, pool.out_shape, v.dtype, v, choice))
 
 
-@errors_named
 def put(pool: Pool, g: Array, choice: Array, *, assign: bool = False, out: Array | None = None) -> Array:
     """To each element the sum over the windows that chose it.
 
@@ -98,6 +105,15 @@ def put(pool: Pool, g: Array, choice: Array, *, assign: bool = False, out: Array
     derivative  put of the derivative of g, with the same choice
     transpose   take
     """
+    if type(g) is type(choice) is np.ndarray and type(pool) is Pool and (out is None or type(out) is np.ndarray):
+        gx = _numpy.put_checked(pool, g, choice, out, assign) if type(assign) is bool else None
+        if gx is not None:
+            return gx
+    return _put(pool, g, choice, out, assign)
+
+
+@errors_named
+def _put(pool: Pool, g: Array, choice: Array, out: Array | None, assign: bool) -> Array:
     _expect_pool(pool)
     on, g = data("g", g, pool.out_shape)
     choice = _choice(on, pool, choice)

@@ -96,21 +96,24 @@ public:
         plan_.maximum(DType(type), *view, values.data(dtype_bytes(DType(type))), codes.data(), codes.width(), ignore_nan);
         return true;
     }
-    bool take(int type, nb::handle v, nb::handle code, nb::handle y) const {
+    // With `check`, take and put also decline if the result overlaps what they read, or a code names no element.
+    bool take(int type, nb::handle v, nb::handle code, nb::handle y, bool check) const {
         const Array in(v, PyBUF_STRIDES);
         const Result codes(*this, code, true, false), values(*this, y, true);
         const auto view = input(*in, type, false);
-        if (!view) return false;
+        if (!view || (check && (values.overlaps(view->begin, view->end) || values.overlaps(codes)))) return false;
         const OthersMayRun release;
+        if (check && plan_.find_bad_code(codes.data(), codes.width()) >= 0) return false;
         plan_.take(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))));
         return true;
     }
-    bool put(int type, nb::handle g, nb::handle code, nb::handle gx, bool assign) const {
+    bool put(int type, nb::handle g, nb::handle code, nb::handle gx, bool assign, bool check) const {
         const Array in(g, PyBUF_STRIDES);
         const Result codes(*this, code, true, false), values(*this, gx, false);
         const auto view = input(*in, type, true);
-        if (!view) return false;
+        if (!view || (check && (values.overlaps(view->begin, view->end) || values.overlaps(codes)))) return false;
         const OthersMayRun release;
+        if (check && plan_.find_bad_code(codes.data(), codes.width()) >= 0) return false;
         plan_.put(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))), assign);
         return true;
     }
@@ -343,6 +346,11 @@ private:
             if (array_ && (**array_).itemsize != bytes) throw std::invalid_argument("an array has the wrong dtype");
             return data();
         }
+        bool overlaps(const void* begin, const void* end) const {
+            const char* const mine = static_cast<const char*>(data());
+            return mine < end && begin < mine + (**array_).len;
+        }
+        bool overlaps(const Result& other) const { return overlaps(other.data(), static_cast<const char*>(other.data()) + (**other.array_).len); }
         int width() const { return array_ ? static_cast<int>((**array_).itemsize) : 1; }
 
     private:
@@ -362,8 +370,8 @@ NB_MODULE(_kernels, m) {
         .def(nb::init<std::vector<int64_t>, std::vector<int64_t>, int, int64_t, const nb::list&>(), nb::arg("shape"), nb::arg("out_shape"),
              nb::arg("axis"), nb::arg("batch"), nb::arg("axes"))
         .def("maximum", &PyPlan::maximum, nb::arg("type"), nb::arg("x"), nb::arg("y").none(), nb::arg("code").none(), nb::arg("ignore_nan"))
-        .def("take", &PyPlan::take, nb::arg("type"), nb::arg("v"), nb::arg("code"), nb::arg("y"))
-        .def("put", &PyPlan::put, nb::arg("type"), nb::arg("g"), nb::arg("code"), nb::arg("gx"), nb::arg("assign"))
+        .def("take", &PyPlan::take, nb::arg("type"), nb::arg("v"), nb::arg("code"), nb::arg("y"), nb::arg("check") = false)
+        .def("put", &PyPlan::put, nb::arg("type"), nb::arg("g"), nb::arg("code"), nb::arg("gx"), nb::arg("assign"), nb::arg("check") = false)
         .def("mean", &PyPlan::mean, nb::arg("type"), nb::arg("x"), nb::arg("y"))
         .def("spread", &PyPlan::spread, nb::arg("type"), nb::arg("g"), nb::arg("gx"))
         .def("max_put", &PyPlan::max_put, nb::arg("type"), nb::arg("x"), nb::arg("g"), nb::arg("equal").none(), nb::arg("gx"), nb::arg("ignore_nan"))
