@@ -277,6 +277,21 @@ def test_planes_have_the_bits_of_channels(rng, dtype, count, height, width):
             same_as_channels(planes, channels, "max_take", x, v, "first", "propagate", **known)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "uint16"])
+@pytest.mark.parametrize(
+    ("k", "s", "padding"), [(2, 1, "VALID"), (2, 2, "SAME"), (3, 1, "SAME"), (3, 2, "SAME"), (3, 2, "VALID")]
+)
+def test_averages_along_rows_have_the_bits_of_channels(rng, dtype, k, s, padding):
+    """Rows that end anywhere in a vector, in few planes; also where all is -0."""
+    for width in (16, 17, 31, 33, 34, 50, 64, 65, 67, 112):
+        ours = [axis(5, k, s, padding)[0], axis(width, k, s, padding)[0]]
+        planes, channels = Pool.of((3, 5, width), "CHW", ours), Pool.of((5, width, 3), "HWC", ours)
+        x, g = array_of(rng, planes.shape, dtype), array_of(rng, planes.out_shape, dtype)
+        x[0] = -x[0] * 0
+        same_as_channels(planes, channels, "mean", x)
+        same_as_channels(planes, channels, "spread", g)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int16", "float64"])
 @pytest.mark.parametrize("k", [33, 65, 257, 513])
 def test_large_overlapping_windows(rng, k, dtype):

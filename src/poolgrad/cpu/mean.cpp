@@ -62,7 +62,7 @@ template <class E> struct Averager {
     }
 
     using Count = typename E::Count;
-    POOLGRAD_INLINE int64_t count_of(int64_t o) const { return taps[0].divisor * divisor(axis, o); }   // what window o is divided by
+    POOLGRAD_INLINE int64_t count_of(int64_t o) const { return taps[0].divisor * poolgrad::divisor(axis, o); }   // what window o is divided by
 
     template <int vectors> static POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors], const Count& by, bool streaming) {
         for (int u = 0; u < vectors; ++u) {
@@ -183,7 +183,7 @@ template <class E> struct Averager {
         int64_t longest = 0;
     };
     // Numbers that every type of sum holds exactly, so that their product is rounded once.
-    static bool in_bits(int64_t divisor) { return larger(divisor, -divisor) < 1 << 24; }
+    static bool in_bits(int64_t divisor) { return divisor > -(1 << 24) && divisor < 1 << 24; }
     static constexpr bool has_listed = lanes > 1 && (__is_same(Sum, double) || __is_same(Sum, float));
     Listed listed;
 
@@ -226,6 +226,120 @@ template <class E> struct Averager {
         }
     }
 
+    // ---- small windows of one channel: sums never leave the registers ----
+
+    // Sums over the rows of 2 * lanes columns, the even and the odd ones apart; or of as many as a vector has lanes.
+    template <int stride> struct Columns {
+        Sums of[stride];
+    };
+
+    template <int stride, int count> static POOLGRAD_INLINE Columns<stride> columns(const Rows& rows, int64_t at) {
+        Sums sum[stride];
+        const int64_t n = count ? count : rows.count;
+        if constexpr (stride == 2 && __is_same(E, BrainSum)) {
+            E::template widen_pairs<lanes>(rows.x + rows.taps[0].offset + at, sum[0], sum[1]);
+            for (int64_t t = 1; t < n; ++t) {
+                Sums even, odd;
+                E::template widen_pairs<lanes>(rows.x + rows.taps[t].offset + at, even, odd);
+                sum[0] += even, sum[1] += odd;
+            }
+            return {{sum[0], sum[1]}};
+        } else {
+            for (int u = 0; u < stride; ++u) sum[u] = E::widen_lanes(rows.x + rows.taps[0].offset + at + u * lanes);
+            for (int64_t t = 1; t < n; ++t)
+                for (int u = 0; u < stride; ++u) sum[u] += E::widen_lanes(rows.x + rows.taps[t].offset + at + u * lanes);
+            if constexpr (stride == 1) return {{sum[0]}};
+            else return {{every_second<0, lanes>(sum[0], sum[1]), every_second<1, lanes>(sum[0], sum[1])}};
+        }
+    }
+
+    // What the rows of a box have in common: the windows that are divided alike, and the few others.
+    struct Even {
+        struct Other {
+            int64_t output, position, length, divisor;
+        };
+        int64_t begin, end, others;
+        Other other[4];
+        int64_t* fresh;         // where rows lie that are asked for while this one is read
+        int64_t fresh_count;
+    };
+    Even even{};
+
+    bool in_registers(int64_t w0, int64_t w1) {
+        const bool small = axis.stride <= 2 && (axis.window == 2 || axis.window == 3) && axis.dilation == 1;
+        even.begin = larger(w0, axis.even_begin), even.end = smaller(w1, axis.even_end);
+        if (lanes == 1 || g.inner != 1 || !small || !axis.uniform || even.end - even.begin < lanes) return false;
+        for (int64_t o = w0; o < w1; ++o) {
+            if (o == even.begin) o = even.end;
+            if (o == w1) break;
+            if (even.others == 4) return false;
+            const Window window = window_of(axis, o);
+            even.other[even.others++] = {o, window.position, window.length, divisor(axis, o)};
+        }
+        even.fresh = static_cast<int64_t*>(reserve(scratch, 5, sizeof(int64_t) * static_cast<size_t>(most_window_taps(g))));
+        return true;
+    }
+
+    void begin_row(Count& by) {
+        if (const int64_t count = count_of(even.begin); count != by.count) by = Count(count);
+        even.fresh_count = 0;
+        for (int64_t t = 0; ahead && t < tap_count; ++t)
+            if (taps[t].fresh) even.fresh[even.fresh_count++] = taps[t].offset + ahead - axis.before;
+    }
+
+    // `count` rows, or any number of them if that is 0.
+    template <int stride, int window, int count> void even_windows(Stored* y, const Count& by) const {
+        const Rows from = rows();
+        const int64_t step = stride * lanes, before = axis.before, end = even.end;
+        const int64_t last = smaller(end - lanes, floor_div(axis.size + before - 2 * step, stride));
+        const auto ask_for_next = [&, fresh = even.fresh, rows = even.fresh_count](int64_t o) __attribute__((always_inline)) {
+            for (int64_t f = 0; f < rows; ++f) __builtin_prefetch(from.x + fresh[f] + stride * o + step - 1, 0, 2);
+        };
+        int64_t o = even.begin;
+        if (o <= last) {   // each column is summed once
+            Columns<stride> now = columns<stride, count>(from, stride * o - before);
+            for (; o <= last; o += lanes) {
+                const Columns<stride> next = columns<stride, count>(from, stride * (o + lanes) - before);
+                ask_for_next(o);
+                Sums sum = now.of[0];
+                if constexpr (stride == 1) sum += lanes_from<1, lanes>(now.of[0], next.of[0]);
+                else sum += now.of[1];
+                if constexpr (window == 3) sum += lanes_from<2 / stride, lanes>(now.of[0], next.of[0]);
+                store(y + o, E::average_lanes(sum, by));
+                now = next;
+            }
+        }
+        for (; o < end; o += lanes) {   // what lies behind the last column is not read
+            o = smaller(o, end - lanes);
+            ask_for_next(o);
+            const int64_t at = stride * o - before;
+            const Columns<stride> now = columns<stride, count>(from, at);
+            Sums sum = now.of[0];
+            if constexpr (stride == 1) sum += columns<1, count>(from, at + 1).of[0];
+            else sum += now.of[1];
+            if constexpr (window == 3) sum += columns<stride, count>(from, at + 3 - stride).of[stride - 1];
+            store(y + o, E::average_lanes(sum, by));
+        }
+    }
+
+    void row_in_registers(Stored* y, const Count& by) const {
+        for (int64_t i = 0; i < even.others; ++i) {
+            const auto& [output, position, length, along] = even.other[i];
+            Sum sum = column(position);
+            for (int64_t j = 1; j < length; ++j) sum = sum + column(position + j);
+            y[output] = E::average_one(sum, taps[0].divisor * along);
+        }
+        if (axis.window == 3 && tap_count == 3) return axis.stride == 1 ? even_windows<1, 3, 3>(y, by) : even_windows<2, 3, 3>(y, by);
+        if (axis.stride == 1) axis.window == 2 ? even_windows<1, 2, 0>(y, by) : even_windows<1, 3, 0>(y, by);
+        else axis.window == 2 ? even_windows<2, 2, 0>(y, by) : even_windows<2, 3, 0>(y, by);
+    }
+
+    POOLGRAD_INLINE Sum column(int64_t at) const {
+        Sum sum = E::widen_one(x[taps[0].offset + at]);
+        for (int64_t t = 1; t < tap_count; ++t) sum = sum + E::widen_one(x[taps[t].offset + at]);
+        return sum;
+    }
+
     POOLGRAD_INLINE void one_output(Stored* y, const SumRow<E>& row, int64_t low, int64_t o) const {
         const Window window = window_of(axis, o);
         for (int64_t c = 0; c < g.inner; ++c) {
@@ -242,19 +356,32 @@ template <class E> struct Averager {
         if (!first_row(box, g.rank, walk)) return;
         Tap* room = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
         taps = room;
-        if constexpr (has_listed) list(box.low[last], box.high[last]);
+        const int64_t w0 = box.low[last], w1 = box.high[last];
+        if constexpr (has_listed) list(w0, w1);
+        const bool in_lines = job.streaming && g.inner < lanes;
+        LineWriter<Stored> lines(in_lines ? box.n_end - box.n : 0, (w1 - w0) * g.inner, scratch, 6);
+        const bool registers = in_registers(w0, w1);
+        Count by(1);
         do {
             tap_count = window_taps(g, walk.at, job.x.step, room);
+            if (registers) begin_row(by);
             for (int64_t n = box.n; n < box.n_end; ++n) {
                 x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n);
                 Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
                 if constexpr (lanes > 1) {
                     if (g.inner >= lanes) {
-                        row_of_channels(y, box.low[last], box.high[last]);
+                        row_of_channels(y, w0, w1);
                         continue;
                     }
                 }
-                row_of_elements(y, box.low[last], box.high[last]);
+                if (in_lines) y = lines.open(n - box.n, y + w0 * g.inner) - w0 * g.inner;
+                if constexpr (lanes > 1) {
+                    if (registers) row_in_registers(y, by);
+                    else row_of_elements(y, w0, w1);
+                } else {
+                    row_of_elements(y, w0, w1);
+                }
+                if (in_lines) lines.close((w1 - w0) * g.inner);
             }
         } while (next_row(box, g.rank, walk));
         if (job.streaming) stream_fence();

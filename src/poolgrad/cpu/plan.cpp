@@ -386,7 +386,7 @@ bool Plan::turns(Map map, DType type) const {
     if (bytes == 1 && !shorter && plane % 4096 == 0) return false;   // planes so far apart fall into one set of the first cache
     if (!sums && overlap_ > 16 && bytes > 1) return false;
     switch (map) {
-        case Map::mean: return shorter || (g_.rank > 1 && visits_ > 5) || (flat && bytes == 4 && visits_ > 2.5);
+        case Map::mean: return shorter || (g_.rank > 1 && visits_ > 5);
         case Map::spread: return shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5));
         case Map::put:
         case Map::max_put:

@@ -4,6 +4,8 @@
 // integers are exact and cut toward zero.
 #pragma once
 
+#include <utility>
+
 #include "vec.hpp"
 
 namespace poolgrad {
@@ -19,17 +21,18 @@ template <> struct Lane<__int128> {
 
 // a - q * count, rounded once.
 POOLGRAD_INLINE double residual(double a, double q, double count) { return __builtin_fma(-q, count, a); }
-template <class V> POOLGRAD_INLINE V residual(V a, V q, double count) {
+template <class V> POOLGRAD_INLINE V residual(V a, V q, V count) {
 #if defined(__AVX512F__)
-    return reinterpret_cast<V>(_mm512_fnmadd_pd(reinterpret_cast<__m512d>(q), _mm512_set1_pd(count), reinterpret_cast<__m512d>(a)));
+    return reinterpret_cast<V>(_mm512_fnmadd_pd(reinterpret_cast<__m512d>(q), reinterpret_cast<__m512d>(count), reinterpret_cast<__m512d>(a)));
 #elif defined(__FMA__)
-    return reinterpret_cast<V>(_mm256_fnmadd_pd(reinterpret_cast<__m256d>(q), _mm256_set1_pd(count), reinterpret_cast<__m256d>(a)));
+    return reinterpret_cast<V>(_mm256_fnmadd_pd(reinterpret_cast<__m256d>(q), reinterpret_cast<__m256d>(count), reinterpret_cast<__m256d>(a)));
 #else
     V r;
-    for (unsigned i = 0; i < sizeof(V) / sizeof(double); ++i) r[i] = __builtin_fma(-q[i], count, a[i]);
+    for (unsigned i = 0; i < sizeof(V) / sizeof(double); ++i) r[i] = __builtin_fma(-q[i], count[i], a[i]);
     return r;
 #endif
 }
+template <class V> POOLGRAD_INLINE V residual(V a, V q, double count) { return residual(a, q, V{} + count); }
 
 // What averages are divided by, made ready for many of them. Multiplying by the inverse is dividing if that is exact. If it is
 // not, the quotient of a float64 is at most two places off, and what is left of the dividend, which is exact, tells how far:
@@ -58,9 +61,10 @@ template <class V, class S> POOLGRAD_INLINE V quotient(V sum, const Denominator<
 #endif
     return sum / by.value;
 }
+template <class V> POOLGRAD_INLINE V quotient(V sum, V by) { return sum / by; }
 
 // An Element says how an array element is stored (`Stored`), what sums of it are kept in (`Sum`, in vectors `Sums`), and the
-// way between. An average is `average(sum, count)`, in vectors `average(sum, Count(count))`; a share of a sum, to be added to
+// way between. An average is `average(sum, count)`, in vectors `average(sum, Count(count))` or by a vector of counts; a share of a sum, to be added to
 // other shares, `share(sum, weigh(count))`.
 
 template <class T, class S> struct Plain {
@@ -82,7 +86,7 @@ template <class T, class S> struct Plain {
         if constexpr (__is_same(T, S)) return v;
         else return convert<T, lanes>(v);
     }
-    static POOLGRAD_INLINE auto average_lanes(Sums sum, const Count& by) { return narrow_lanes(quotient(sum, by)); }
+    template <class By> static POOLGRAD_INLINE auto average_lanes(Sums sum, const By& by) { return narrow_lanes(quotient(sum, by)); }
     static POOLGRAD_INLINE Sums share_lanes(Sums sum, S weight) { return sum * weight; }
 };
 
@@ -102,7 +106,7 @@ template <class T> struct IntegerMean : Plain<T, double> {
         else return convert<double, lanes>(convert<int32_t, lanes>(load<Vec<T, lanes>>(p)));
     }
     static POOLGRAD_INLINE auto narrow_lanes(Sums v) { return convert<T, lanes>(convert<int64_t, lanes>(v)); }
-    static POOLGRAD_INLINE auto average_lanes(Sums sum, const Count& by) { return narrow_lanes(quotient(sum, by)); }
+    template <class By> static POOLGRAD_INLINE auto average_lanes(Sums sum, const By& by) { return narrow_lanes(quotient(sum, by)); }
 };
 
 // What 16-bit floats have in common: sums in float32, or in float64 where windows are so long that float32 would stagnate.
@@ -126,13 +130,18 @@ template <class Conversion, class S> struct Sixteen : Conversion {
         if constexpr (sizeof(S) == 4) return Conversion::template narrow_vector<lanes>(v);
         else return Conversion::template narrow_vector<lanes>(convert<float, lanes>(v));
     }
-    static POOLGRAD_INLINE auto average_lanes(Sums sum, const Count& by) { return narrow_lanes(quotient(sum, by)); }
+    template <class By> static POOLGRAD_INLINE auto average_lanes(Sums sum, const By& by) { return narrow_lanes(quotient(sum, by)); }
     static POOLGRAD_INLINE Sums share_lanes(Sums sum, S weight) { return sum * weight; }
 };
 
 struct HalfConversion {
+#if defined(__F16C__)
+    static POOLGRAD_INLINE float widen_one(uint16_t v) { return _cvtsh_ss(v); }
+    static POOLGRAD_INLINE uint16_t narrow_one(float v) { return _cvtss_sh(v, _MM_FROUND_TO_NEAREST_INT); }
+#else
     static POOLGRAD_INLINE float widen_one(uint16_t v) { return widen(Half{v}); }
     static POOLGRAD_INLINE uint16_t narrow_one(float v) { return narrow_half(v).bits; }
+#endif
     template <int lanes> static POOLGRAD_INLINE Vec<float, lanes> widen_vector(const uint16_t* p) {
 #if defined(__AVX512F__)
         if constexpr (lanes == 16) return reinterpret_cast<Vec<float, 16>>(_mm512_cvtph_ps(load<__m256i>(p)));
@@ -164,6 +173,12 @@ struct BrainConversion {
     template <int lanes> static POOLGRAD_INLINE Vec<float, lanes> widen_vector(const uint16_t* p) {
         return reinterpret_cast<Vec<float, lanes>>(convert<uint32_t, lanes>(load<Vec<uint16_t, lanes>>(p)) << 16);
     }
+    // Of a pair of elements the second is a float already, if the first is cleared.
+    template <int lanes> static POOLGRAD_INLINE void widen_pairs(const uint16_t* p, Vec<float, lanes>& first, Vec<float, lanes>& second) {
+        const auto pairs = load<Vec<uint32_t, lanes>>(p);
+        first = reinterpret_cast<Vec<float, lanes>>(pairs << 16);
+        second = reinterpret_cast<Vec<float, lanes>>(pairs & 0xffff0000u);
+    }
     template <int lanes> static POOLGRAD_INLINE Vec<uint16_t, lanes> narrow_vector(Vec<float, lanes> v) {
         const auto u = reinterpret_cast<Vec<uint32_t, lanes>>(v);
         const auto rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
@@ -190,7 +205,7 @@ template <class V> POOLGRAD_INLINE Twofold<V> operator+(Twofold<V> a, Twofold<V>
 }
 template <class V> POOLGRAD_INLINE Twofold<V>& operator+=(Twofold<V>& a, Twofold<V> b) { return a = a + b; }
 
-template <class V> POOLGRAD_INLINE Twofold<V> divide(Twofold<V> sum, double count) {
+template <class V, class Count> POOLGRAD_INLINE Twofold<V> divide(Twofold<V> sum, Count count) {
     const V q = sum.high / count;
     return {q, (residual(sum.high, q, count) + sum.low) / count};
 }
@@ -216,7 +231,7 @@ struct DoubleSum {
     static POOLGRAD_INLINE Double2 share_one(Double2 sum, double count) { return divide(sum, count); }
     static POOLGRAD_INLINE Sums widen_lanes(const double* p) { return {load<Vec<double, lanes>>(p), Vec<double, lanes>{}}; }
     static POOLGRAD_INLINE Vec<double, lanes> narrow_lanes(Sums v) { return rounded(v); }
-    static POOLGRAD_INLINE Vec<double, lanes> average_lanes(Sums sum, const Count& by) { return rounded(divide(sum, by)); }
+    template <class By> static POOLGRAD_INLINE Vec<double, lanes> average_lanes(Sums sum, const By& by) { return rounded(divide(sum, by)); }
     static POOLGRAD_INLINE Sums share_lanes(Sums sum, double count) { return divide(sum, count); }
 };
 
@@ -243,6 +258,27 @@ template <class T> struct IntegerShare {
         return static_cast<T>(result);
     }
 };
+
+// What two vectors of sums become, part by part.
+template <class V, class F> POOLGRAD_INLINE V by_parts(V a, V b, F&& f) { return f(a, b); }
+template <class V, class F> POOLGRAD_INLINE Twofold<V> by_parts(Twofold<V> a, Twofold<V> b, F&& f) { return {f(a.high, b.high), f(a.low, b.low)}; }
+
+// The sums from lane `by` on, then those of the vector behind.
+template <int by, int lanes, class Sums> POOLGRAD_INLINE Sums lanes_from(Sums sums, Sums behind) {
+    return by_parts(sums, behind, [](auto a, auto b) __attribute__((always_inline)) {
+        return [&]<int... i>(std::integer_sequence<int, i...>)
+                   __attribute__((always_inline)) { return __builtin_shufflevector(a, b, (i + by)...); }(std::make_integer_sequence<int, lanes>{});
+    });
+}
+
+// Every second one of two vectors of sums, beginning with `first`.
+template <int first, int lanes, class Sums> POOLGRAD_INLINE Sums every_second(Sums sums, Sums behind) {
+    return by_parts(sums, behind, [](auto a, auto b) __attribute__((always_inline)) {
+        return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+            return __builtin_shufflevector(a, b, (2 * i + first)...);
+        }(std::make_integer_sequence<int, lanes>{});
+    });
+}
 
 template <bool condition, class A, class B> struct If {
     using type = A;
