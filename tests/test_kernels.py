@@ -292,6 +292,25 @@ def test_averages_along_rows_have_the_bits_of_channels(rng, dtype, k, s, padding
         same_as_channels(planes, channels, "spread", g)
 
 
+@pytest.mark.parametrize("special", [np.nan, -np.nan, -0.0])
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_rows_that_are_done_together_have_one_that_needs_care(rng, dtype, special):
+    """Where a NaN is, or which zero came first, is told of every row of many."""
+    for height, width, k, s, padding in (
+        (60, 90, 3, 1, "SAME"),
+        (61, 128, 2, 2, "VALID"),
+        (90, 40, 3, 2, "SAME"),
+        (50, 65, 7, 1, "SAME"),
+    ):
+        ours = [pw.regular(height, k, s, padding), pw.regular(width, k, s, padding)]
+        planes, channels = Pool.of((70, height, width), "CHW", ours), Pool.of((height, width, 70), "HWC", ours)
+        x = -np.abs(array_of(rng, planes.shape, dtype))
+        x[rng.integers(0, 70, 9), rng.integers(0, height, 9), rng.integers(0, width, 9)] = special
+        for nan in ("propagate", "ignore"):
+            same_as_channels(planes, channels, "maximum", x, nan)
+            same_as_channels(planes, channels, "choose", x, nan)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int16", "float64"])
 @pytest.mark.parametrize("k", [33, 65, 257, 513])
 def test_large_overlapping_windows(rng, k, dtype):

@@ -2,7 +2,8 @@
 // along the channels where there are enough of them, else along the row.
 //
 // A Reducer says: `lanes`; begin_row(taps, n, image, walk); channels<vectors>(window, c); row<Step, masked, vectors>(block);
-// single(window, c); whole_row(w0, w1), which may decline; end_row(elements).
+// single(window, c); rows_together(box, walk); whole_rows(w0, w1, rows), which may decline;
+// next_row(); end_rows(elements).
 #pragma once
 
 #include "vec.hpp"
@@ -225,14 +226,19 @@ template <class Reducer> void reduce_box(Reducer& r, const Geometry& g, const Bo
     const int64_t low = static_cast<const Stored*>(x.begin) - static_cast<const Stored*>(x.data);
     const int64_t high = static_cast<const Stored*>(x.end) - static_cast<const Stored*>(x.data);
     do {
-        const int64_t n = window_taps(g, walk.at, x.step, taps);
+        const int64_t n = window_taps(g, walk.at, x.step, taps), rows = r.rows_together(box, walk);
         for (int64_t i = box.n; i < box.n_end; ++i) {   // the same rows of all images: what is known of one holds for the others
             const int64_t image = outer_offset(x, i);
             r.begin_row(taps, n, i, walk);
             const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1];
-            if (!r.whole_row(w0, w1)) reduce_row(r, g, w0, w1, image + taps[0].offset, image + taps[n - 1].offset, low, high);
-            r.end_row((w1 - w0) * g.inner);
+            if (!r.whole_rows(w0, w1, rows))
+                for (int64_t q = 0; q < rows; ++q, r.next_row()) {
+                    const int64_t from = image + q * r.x_row;
+                    if (rows == 1 || !r.whole_rows(w0, w1, 1)) reduce_row(r, g, w0, w1, from + taps[0].offset, from + taps[n - 1].offset, low, high);
+                }
+            r.end_rows(rows * (w1 - w0) * g.inner);
         }
+        if (rows > 1) walk.at[g.rank - 2] += rows - 1;
     } while (next_row(box, g.rank, walk));
     r.finish();
 }

@@ -24,6 +24,9 @@ template <class Order, Mode mode, What what> struct Scanner {
         I* codes = nullptr;
         int64_t first, count;    // the real ones, flat
         int64_t begin;           // where they begin in the room
+        int64_t pitch;           // from a row to the next, in the room
+        int64_t rows = 1;        // there is room for
+        bool joined = false;     // rows without padding, which follow one another in the results too
     };
 
     const Scan& job;
@@ -41,6 +44,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     Columns columns;
     LineWriter<Stored>* lines = nullptr;   // of rows that are written past the caches
     int64_t first_image = 0, row_begin = 0;
+    int64_t x_row = 0, y_row = 0, code_row = 0;   // from a row of windows to the one below
 
     Scanner(const Scan& job, Order order)
         : job(job),
@@ -52,25 +56,34 @@ template <class Order, Mode mode, What what> struct Scanner {
     // ---- column by column -------------------------------------------------------------------------------------------
     // Where vectors lie along the row, the rows of a window are compared first, once for all windows that share a column; then
     // the columns. What that cannot tell (where the first NaN is, which zero came first) is found by visiting every element.
+    // Some rows of windows are done together: what was just stored in other pieces than it is read in would have to be waited for.
 
     static constexpr bool by_columns = mode == Mode::maximum && what != What::take;
     static constexpr bool two_zeros = Order::has_nan || !Order::key_is_value;
     using Natural = Vec<typename IntOf<sizeof(Key)>::natural, lanes>;   // codes that are compared
+
+    static constexpr int64_t together_bytes = 1 << 11;   // more, and memory waits meanwhile
 
     void prepare_columns(const Box& box, Scratch& scratch) {
         constexpr int64_t most_elements = 64;   // so that the code of padding, which is larger than all others, fits any lane
         const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1], reach = (axis.window - 1) * axis.dilation;
         const bool steps = axis.stride == 1 || (axis.stride == 2 && g.inner == 1);
         if (g.rank == 1 || g.inner >= lanes || !axis.uniform || !steps) return;
-        // Two columns cost more to merge than to visit, and so do those of many rows or of little more than a vector.
-        if (axis.window < 3 && (writes_code || !Order::key_is_value || g.rank > 2 || (w1 - w0) * g.inner < 2 * lanes)) return;
+        if (writes_code && axis.window < 3 && lanes < 8) return;   // two codes cost more to merge than two elements to visit
         if (writes_code && g.elements > most_elements) return;
         const int64_t from = w0 * axis.stride - axis.before, to = (w1 - 1) * axis.stride - axis.before + reach + 1;
         columns.first = larger(0, from) * g.inner;
         columns.count = smaller(axis.size, to) * g.inner - columns.first;
         columns.begin = columns.first - from * g.inner;
         if (columns.count < lanes) return;
-        const int64_t room = (to - from) * g.inner + 2 * axis.stride * lanes;
+        const int a = g.rank - 2;
+        x_row = g.axes[a].stride * job.x.step[a], y_row = job.y.step[a], code_row = job.code.step[a];
+        const int64_t end = (w1 - w0) * g.inner, margin = 2 * axis.stride * lanes;
+        columns.joined =
+            columns.count == end * axis.stride && reach < axis.stride && (!writes_value || y_row == end) && (!writes_code || code_row == end);
+        columns.pitch = columns.joined ? columns.count : (to - from) * g.inner + margin;
+        columns.rows = larger(1, smaller(box.high[a] - box.low[a], together_bytes / (columns.pitch * static_cast<int64_t>(sizeof(Key)))));
+        const int64_t room = columns.rows * columns.pitch + margin;
         columns.keys = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(room)));
         columns.codes = static_cast<I*>(reserve(scratch, 3, sizeof(I) * static_cast<size_t>(room)));
         for (int64_t i = 0; i < room; ++i) columns.keys[i] = lowest_real(), columns.codes[i] = static_cast<I>(most_elements);
@@ -122,74 +135,97 @@ template <class Order, Mode mode, What what> struct Scanner {
         return best;
     }
 
-    bool has_negative_zero() const {
+    bool has_negative_zero(int64_t rows) const {
         if constexpr (two_zeros) {
             const Codes sign = splat<I, lanes>(static_cast<I>(I{1} << (8 * sizeof(I) - 1)));
-            for (int64_t t = 0; t < tap_count; ++t)
-                for (int64_t i = 0; i < columns.count; i += lanes) {
-                    const auto at = smaller(i, columns.count - lanes);
-                    if (any_lane(load<Codes>(x + columns.first + taps[t].offset + at) == sign)) return true;
-                }
+            for (int64_t r = 0; r < rows; ++r)
+                for (int64_t t = 0; t < tap_count; ++t)
+                    for (int64_t i = 0; (r == 0 || taps[t].fresh) && i < columns.count; i += lanes) {
+                        const auto at = smaller(i, columns.count - lanes);
+                        if (any_lane(load<Codes>(x + columns.first + r * x_row + taps[t].offset + at) == sign)) return true;
+                    }
         }
         return false;
     }
 
-    // `fixed` is the window along the row, or 0 for any.
-    template <class Step, int fixed> __attribute__((noinline)) bool row_by_columns(int64_t w0, int64_t w1) {
-        const Stored* const from = x + columns.first;
-        Key* const keys = columns.keys;
-        I* const codes = columns.codes;
-        const int64_t begin = columns.begin, count = columns.count;
+    // The winners of the columns of a row of windows; false if a NaN was met.
+    POOLGRAD_INLINE bool compare_all_rows(int64_t r) const {
+        const Stored* const from = x + columns.first + r * x_row;
+        Key* const keys = columns.keys + r * columns.pitch + columns.begin;
+        I* const codes = columns.codes + r * columns.pitch + columns.begin;
+        const int64_t count = columns.count;
         Keys sum[2] = {};
         int64_t i = 0;
         for (; i + 2 * lanes <= count; i += 2 * lanes) {
-            if (ahead) look_ahead(columns.first + i, 2 * lanes);
-            compare_rows<2>(from + i, keys + begin + i, codes + begin + i, sum);
+            if (ahead) look_ahead(columns.first + r * x_row + i, 2 * lanes);
+            compare_rows<2>(from + i, keys + i, codes + i, sum);
         }
         for (; i < count; i += lanes) {
             const int64_t last = smaller(i, count - lanes);   // overlaps the block before
-            if (ahead) look_ahead(columns.first + last, lanes);
+            if (ahead) look_ahead(columns.first + r * x_row + last, lanes);
             Keys more[1] = {};
-            compare_rows<1>(from + last, keys + begin + last, codes + begin + last, more);
+            compare_rows<1>(from + last, keys + last, codes + last, more);
             if constexpr (Order::has_nan) sum[0] += more[0];
         }
-        if constexpr (Order::has_nan) {
-            if (any_nan(sum[0] + sum[1])) return false;
-        }
-        Codes zeros{}, nans{};
-        const int64_t end = (w1 - w0) * g.inner, window = fixed ? fixed : axis.window, step = axis.dilation * g.inner;
-        const int width = job.code_width;
-        Stored* const values = y + w0 * g.inner;
-        char* const chosen = code + w0 * g.inner * width;
-        for (int64_t f = 0; f < end; f += lanes) {
-            if (end >= lanes) f = smaller(f, end - lanes);
-            Natural at;
-            const Keys best = compare_columns<Step>(keys + f * Step::stride, codes + f * Step::stride, window, step, at);
-            const Values value = order.values(best);
-            if constexpr (writes_value && two_zeros) zeros |= best == Keys{};
-            if constexpr (writes_value && !Order::key_is_value) nans |= best == order.nan_key;
-            if (f + lanes <= end) {
-                if constexpr (writes_value) store(values + f, value);
-                if constexpr (writes_code) store_codes<I, lanes>(chosen + f * width, width, reinterpret_cast<Codes>(at));
-            } else {
-                alignas(64) char some[8 * lanes];
-                if constexpr (writes_code) store_codes<I, lanes>(some, width, reinterpret_cast<Codes>(at));
-                if constexpr (writes_code) __builtin_memcpy(chosen + f * width, some, static_cast<size_t>((end - f) * width));
-                if constexpr (writes_value) store_some(values + f, value, end - f);
-            }
-        }
-        return !any_lane(nans) && (!any_lane(zeros) || !has_negative_zero());
+        if constexpr (Order::has_nan) return !any_nan(sum[0] + sum[1]);
+        return true;
     }
 
-    // A whole row of windows, if it can be done this way.
-    bool whole_row(int64_t w0, int64_t w1) {
+    // `fixed` is the window along the row, or 0 for any.
+    template <class Step, int fixed> __attribute__((noinline)) bool rows_by_columns(int64_t w0, int64_t w1, int64_t rows) {
+        for (int64_t r = 0; r < rows; ++r)
+            if (!compare_all_rows(r)) return false;
+        Codes zeros{}, nans{};
+        const int64_t row = (w1 - w0) * g.inner, window = fixed ? fixed : axis.window, step = axis.dilation * g.inner;
+        const int64_t end = columns.joined ? rows * row : row, lines = columns.joined ? 1 : rows;
+        const int width = job.code_width;
+        for (int64_t r = 0; r < lines; ++r) {
+            const Key* const keys = columns.keys + r * columns.pitch;
+            const I* const codes = columns.codes + r * columns.pitch;
+            Stored* const values = writes_value ? y + r * y_row + w0 * g.inner : nullptr;
+            char* const chosen = writes_code ? code + (r * code_row + w0 * g.inner) * width : nullptr;
+            for (int64_t f = 0; f < end; f += lanes) {
+                if (end >= lanes) f = smaller(f, end - lanes);
+                Natural at;
+                const Keys best = compare_columns<Step>(keys + f * Step::stride, codes + f * Step::stride, window, step, at);
+                const Values value = order.values(best);
+                if constexpr (writes_value && two_zeros) zeros |= best == Keys{};
+                if constexpr (writes_value && !Order::key_is_value) nans |= best == order.nan_key;
+                if (f + lanes <= end) {
+                    if constexpr (writes_value) store(values + f, value);
+                    if constexpr (writes_code) store_codes<I, lanes>(chosen + f * width, width, reinterpret_cast<Codes>(at));
+                } else {
+                    alignas(64) char some[8 * lanes];
+                    if constexpr (writes_code) store_codes<I, lanes>(some, width, reinterpret_cast<Codes>(at));
+                    if constexpr (writes_code) __builtin_memcpy(chosen + f * width, some, static_cast<size_t>((end - f) * width));
+                    if constexpr (writes_value) store_some(values + f, value, end - f);
+                }
+            }
+        }
+        return !any_lane(nans) && (!any_lane(zeros) || !has_negative_zero(rows));
+    }
+
+    // How many rows of windows from here on can be done together: those that read alike.
+    int64_t rows_together(const Box& box, const RowWalk& walk) const {
+        if (!columns.keys) return 1;
+        const int a = g.rank - 2;
+        const int64_t row = walk.at[a], end = smaller(box.high[a], g.axes[a].whole_end);
+        return row < g.axes[a].whole_begin ? 1 : larger(1, smaller(columns.rows, end - row));
+    }
+
+    // Whole rows of windows, if they can be done this way.
+    bool whole_rows(int64_t w0, int64_t w1, int64_t rows) {
         if constexpr (by_columns) {
             if (!columns.keys) return false;
-            if (axis.stride == 1) return axis.window == 3 ? row_by_columns<EveryElement, 3>(w0, w1) : row_by_columns<EveryElement, 0>(w0, w1);
-            return axis.window == 3 ? row_by_columns<EverySecond, 3>(w0, w1) : row_by_columns<EverySecond, 0>(w0, w1);
+            if (axis.stride == 1)
+                return axis.window == 3 ? rows_by_columns<EveryElement, 3>(w0, w1, rows) : rows_by_columns<EveryElement, 0>(w0, w1, rows);
+            return axis.window == 3 ? rows_by_columns<EverySecond, 3>(w0, w1, rows) : rows_by_columns<EverySecond, 0>(w0, w1, rows);
         }
         return false;
     }
+
+    // On to the row below, where rows are together.
+    void next_row() { x += x_row, y += y_row, code += code_row * job.code_width; }
 
     const View& source() const { return mode == Mode::choice ? job.v : job.x; }
 
@@ -217,7 +253,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         }
     }
 
-    void end_row(int64_t elements) {
+    void end_rows(int64_t elements) {
         if (lines) lines->close(elements);
     }
 
@@ -541,9 +577,16 @@ template <class Order, Mode mode, What what> void run(const Scan& job, const Box
     if constexpr (Vectors::by_columns) r.prepare_columns(box, scratch);
     const bool in_lines = Vectors::writes_value && job.streaming && g.inner < Vectors::lanes;
     const int64_t row_begin = box.low[g.rank - 1] * g.inner, row_end = box.high[g.rank - 1] * g.inner;
-    LineWriter<typename Order::Stored> lines(in_lines ? box.n_end - box.n : 0, row_end - row_begin, scratch, 6);
+    if (in_lines && g.rank > 1 && job.y.step[g.rank - 2] != row_end - row_begin) r.columns.rows = 1;
+    LineWriter<typename Order::Stored> lines(in_lines ? box.n_end - box.n : 0, r.columns.rows * (row_end - row_begin), scratch, 6);
     if (in_lines) r.lines = &lines, r.first_image = box.n, r.row_begin = row_begin;
-    reduce_box(r, g, box, scratch);
+    constexpr int64_t small_image = int64_t{1} << 15;   // bytes
+    const int64_t image_bytes = g.axes[0].size * job.x.step[0] * static_cast<int64_t>(sizeof(typename Order::Stored));
+    if (!r.columns.keys || image_bytes > small_image) return reduce_box(r, g, box, scratch);
+    for (Box image = box; image.n < box.n_end; ++image.n) {   // one after the other, as they lie in memory
+        image.n_end = image.n + 1;
+        reduce_box(r, g, image, scratch);
+    }
 }
 
 template <class Order> void run_order(const Scan& job, const Box& box, Scratch& scratch, Order order) {

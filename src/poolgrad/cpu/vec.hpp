@@ -68,6 +68,7 @@ template <class T, class V> POOLGRAD_INLINE void store_some(T* p, V v, int64_t c
     const uint64_t mask = (uint64_t{1} << count) - 1;
     if constexpr (sizeof(V) == 64 && sizeof(T) == 4) return _mm512_mask_storeu_epi32(p, static_cast<__mmask16>(mask), reinterpret_cast<__m512i>(v));
     if constexpr (sizeof(V) == 64 && sizeof(T) == 2) return _mm512_mask_storeu_epi16(p, static_cast<__mmask32>(mask), reinterpret_cast<__m512i>(v));
+    if constexpr (sizeof(V) == 64 && sizeof(T) == 1) return _mm512_mask_storeu_epi8(p, mask, reinterpret_cast<__m512i>(v));
 #endif
     __builtin_memcpy(p, &v, sizeof(T) * static_cast<size_t>(count));
 }
@@ -251,6 +252,12 @@ template <class V, class I> POOLGRAD_INLINE V shuffle(V a, V b, I pick) {
 template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> load_even(const T* p) {
     using I = typename IntOf<sizeof(T)>::type;
     const auto a = load<Vec<T, lanes>>(p), b = load<Vec<T, lanes>>(p + lanes);
+#if defined(__AVX512BW__)
+    if constexpr (sizeof(T) == 1 && lanes == 64) {   // bytes have no such shuffle, but halves of wider lanes can be dropped
+        const __m256i low = _mm512_cvtepi16_epi8(reinterpret_cast<__m512i>(a)), high = _mm512_cvtepi16_epi8(reinterpret_cast<__m512i>(b));
+        return reinterpret_cast<Vec<T, lanes>>(_mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1));
+    }
+#endif
     Vec<I, lanes> pick;
     for (int i = 0; i < lanes; ++i) pick[i] = static_cast<I>(2 * i);
     return shuffle(a, b, pick);
