@@ -5,6 +5,7 @@ numbers they are given: pass `exact(x)` (Python fractions) to get the truth, or 
 """
 
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise, product
 
 import numpy as np
@@ -54,9 +55,16 @@ def adaptive(n, m):
 
 
 def cells(windows):
-    """Every output position, and the input positions of its window in scan order (as an index: one tuple per axis)."""
-    for o in product(*(range(len(axis)) for axis in windows)):
-        yield o, tuple(zip(*product(*(axis[i] for axis, i in zip(windows, o)))))
+    """Every output position, and the input positions of its window in scan order (as an index: an array per axis)."""
+    return _cells(tuple(tuple(map(tuple, axis)) for axis in windows))
+
+
+@lru_cache(8)  # each map of a pool asks again
+def _cells(windows):
+    return [
+        (o, tuple(map(np.array, zip(*product(*(axis[i] for axis, i in zip(windows, o)))))))
+        for o in product(*(range(len(axis)) for axis in windows))
+    ]
 
 
 def front(x, axes):
