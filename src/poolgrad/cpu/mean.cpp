@@ -604,6 +604,65 @@ template <class E> struct Spreader {
         return nullptr;
     }
 
+    // ---- one channel, windows of three that begin two apart: shares never leave the registers ----
+    // Odd elements lie in one window, the others in two.
+
+    // What the rows of a box have in common: pairs of elements [first, last), of which [low, high) begin with a window.
+    struct Pairs {
+        int64_t first, last, low, high;
+        Weight* weights;         // of the windows along the row, each at its place,
+        int64_t divisor;         // if those of the rows are this
+    };
+    Pairs pairs{};
+
+    bool in_registers(int64_t w0, int64_t w1) {
+        if (lanes == 1 || g.inner != 1 || !axis.uniform || axis.stride != 2 || axis.window != 3 || axis.dilation != 1) return false;
+        pairs.first = (w0 + axis.before) / 2, pairs.last = (w1 - 1 + axis.before) / 2 + 1;
+        pairs.low = pairs.first, pairs.high = smaller(pairs.last, axis.count);
+        const int64_t begin = larger(pairs.low - 1, 0);
+        if (pairs.high - pairs.low < lanes) return false;
+        pairs.divisor = INT64_MIN;   // none yet
+        pairs.weights = static_cast<Weight*>(reserve(scratch, 6, sizeof(Weight) * static_cast<size_t>(pairs.high - begin))) - begin;
+        return true;
+    }
+
+    static POOLGRAD_INLINE void store_pairs(Stored* to, Sums first, Sums second) {
+        if constexpr (__is_same(E, BrainSum)) E::template store_pairs<lanes>(to, first, second);
+        else store_interleaved<Stored, lanes>(to, E::narrow_lanes(first), E::narrow_lanes(second));
+    }
+
+    void weigh_along() {
+        pairs.divisor = taps[0].divisor;
+        for (int64_t o = larger(pairs.low - 1, 0); o < pairs.high; ++o) pairs.weights[o] = weight(pairs.divisor * divisor(axis, o));
+    }
+
+    void row_in_registers(Stored* row) {
+        const auto [first, last, low, high, weigh, divided_by] = pairs;
+        const Stored* const from = grad;
+        const Tap* const rows = taps;
+        const int64_t count = tap_count;
+        const auto shares_from = [=](int64_t o) __attribute__((always_inline)) {
+            Sums sum{};
+            for (int64_t t = 0; t < count; ++t) sum += E::widen_lanes(from + rows[t].offset + o);
+            return E::share_lanes(sum, load<Vec<Weight, lanes>>(weigh + o));
+        };
+        const auto write_pairs = [row = row - 2 * first](int64_t o, Sums before, Sums here)
+                                     __attribute__((always_inline)) { store_pairs(row + 2 * o, Sums{} + before + here, Sums{} + here); };
+        int64_t o = low;
+        Sums here = shares_from(o), before = o > 0 ? shares_from(o - 1) : lanes_from<lanes - 1, lanes>(Sums{}, here);
+        for (; o + 2 * lanes <= high; o += lanes) {
+            write_pairs(o, before, here);
+            const Sums next = shares_from(o + lanes);
+            before = lanes_from<lanes - 1, lanes>(here, next), here = next;
+        }
+        write_pairs(o, before, here);
+        if (o + lanes < high) write_pairs(high - lanes, shares_from(high - lanes - 1), shares_from(high - lanes));
+        for (o = high; o < last; ++o) {   // behind the last window
+            row[2 * (o - first)] = E::narrow_one(o == axis.count ? Sum{} + share(o - 1, 0) : Sum{});
+            row[2 * (o - first) + 1] = E::narrow_one(Sum{});
+        }
+    }
+
     // Some vectors of every phase of a row, from the shares of its windows.
     template <int vectors> POOLGRAD_INLINE void along_row(Stored* row, const SumRow<E>& shared, int64_t q, const Phases& phases) const {
         const int64_t inner = g.inner, s = axis.stride;
@@ -657,10 +716,9 @@ template <class E> struct Spreader {
         for (; o < begin; ++o) one_window(o);
         const int64_t here = begin < end ? divisor(axis, begin) : 1;
         o = even_shares(o, end, here, [&](int64_t at, Sums sum) __attribute__((always_inline)) {
+            if (s == 2) return store_pairs(row + (at - first) * 2, alone(sum), alone(sum));
             const auto value = E::narrow_lanes(alone(sum));
-            if (s == 2) store_interleaved<Stored, lanes>(row + (at - first) * 2, value, value);
-            else
-                for (int64_t i = 0; i < lanes * s; ++i) row[(at - first) * s + i] = value[i / s];
+            for (int64_t i = 0; i < lanes * s; ++i) row[(at - first) * s + i] = value[i / s];
         });
         for (; o < last; ++o) one_window(o);
     }
@@ -698,6 +756,10 @@ template <class E> struct Spreader {
         const bool repeats = by_phase && last > 0 && (rows_axis.starts || (rows_axis.stride > 1 && rows_axis.window % rows_axis.stride == 0));
         const int64_t images = repeats ? box.n_end - box.n : 1;   // whose rows are kept
         const Stored** kept = static_cast<const Stored**>(reserve(scratch, 5, sizeof(Stored*) * static_cast<size_t>(images)));
+        const bool registers = in_registers(w0, w1);
+        const int64_t whole = 2 * (pairs.last - pairs.first);
+        const bool in_place = registers && !job.streaming && w0 == 0 && axis.before == 0 && whole == w1;
+        Stored* const pair_row = static_cast<Stored*>(reserve(scratch, 7, sizeof(Stored) * static_cast<size_t>(registers && !in_place ? whole : 0)));
         bool begins = true;
         do {
             bool again = repeats && !begins;   // whether the row before lies in the same windows
@@ -716,6 +778,14 @@ template <class E> struct Spreader {
                 if constexpr (lanes > 1) {
                     if (g.inner >= lanes) {
                         row_of_channels(gx, w0, w1);
+                        continue;
+                    }
+                }
+                if constexpr (lanes > 1) {
+                    if (registers && same_divisors && tap_count) {
+                        if (pairs.divisor != taps[0].divisor) weigh_along();
+                        row_in_registers(in_place ? gx : pair_row);
+                        if (!in_place) write_row(gx + w0, pair_row + w0 + axis.before - 2 * pairs.first, w1 - w0, job.streaming);
                         continue;
                     }
                 }

@@ -385,9 +385,11 @@ bool Plan::turns(Map map, DType type) const {
     for (int a = 0; a < g_.rank; ++a) plane *= in_size(a);
     if (bytes == 1 && !shorter && plane % 4096 == 0) return false;   // planes so far apart fall into one set of the first cache
     if (!sums && overlap_ > 16 && bytes > 1) return false;
+    const Axis& along = g_.axes[g_.rank - 1];
+    const bool in_pairs = along.stride == 2 && along.window == 3 && along.dilation == 1;   // shares stay in registers
     switch (map) {
         case Map::mean: return shorter || (g_.rank > 1 && visits_ > 5);
-        case Map::spread: return shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5));
+        case Map::spread: return shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5) && !in_pairs);
         case Map::put:
         case Map::max_put:
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));

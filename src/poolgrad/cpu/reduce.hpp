@@ -55,7 +55,7 @@ template <class T> class LineWriter {
     char* row;
 
     void finish(Run& r) {
-        __builtin_memcpy(r.to, r.bytes, static_cast<size_t>(r.kept));
+        if (r.kept) __builtin_memcpy(r.to, r.bytes, static_cast<size_t>(r.kept));
         r.kept = 0;
     }
 

@@ -87,7 +87,7 @@ template <class T, class S> struct Plain {
         else return convert<T, lanes>(v);
     }
     template <class By> static POOLGRAD_INLINE auto average_lanes(Sums sum, const By& by) { return narrow_lanes(quotient(sum, by)); }
-    static POOLGRAD_INLINE Sums share_lanes(Sums sum, S weight) { return sum * weight; }
+    template <class Weight> static POOLGRAD_INLINE Sums share_lanes(Sums sum, Weight weight) { return sum * weight; }
 };
 
 // Sums of windows of more elements are kept in wider types.
@@ -131,7 +131,7 @@ template <class Conversion, class S> struct Sixteen : Conversion {
         else return Conversion::template narrow_vector<lanes>(convert<float, lanes>(v));
     }
     template <class By> static POOLGRAD_INLINE auto average_lanes(Sums sum, const By& by) { return narrow_lanes(quotient(sum, by)); }
-    static POOLGRAD_INLINE Sums share_lanes(Sums sum, S weight) { return sum * weight; }
+    template <class Weight> static POOLGRAD_INLINE Sums share_lanes(Sums sum, Weight weight) { return sum * weight; }
 };
 
 struct HalfConversion {
@@ -179,11 +179,16 @@ struct BrainConversion {
         first = reinterpret_cast<Vec<float, lanes>>(pairs << 16);
         second = reinterpret_cast<Vec<float, lanes>>(pairs & 0xffff0000u);
     }
-    template <int lanes> static POOLGRAD_INLINE Vec<uint16_t, lanes> narrow_vector(Vec<float, lanes> v) {
+    // The result in the upper half of each lane.
+    template <int lanes> static POOLGRAD_INLINE Vec<uint32_t, lanes> round_lanes(Vec<float, lanes> v) {
         const auto u = reinterpret_cast<Vec<uint32_t, lanes>>(v);
-        const auto rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-        const auto quiet = (u >> 16) | 0x40u;
-        return convert<uint16_t, lanes>((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+        return (u & 0x7fffffffu) > 0x7f800000u ? u | 0x400000u : u + 0x7fffu + ((u >> 16) & 1u);
+    }
+    template <int lanes> static POOLGRAD_INLINE Vec<uint16_t, lanes> narrow_vector(Vec<float, lanes> v) {
+        return convert<uint16_t, lanes>(round_lanes<lanes>(v) >> 16);
+    }
+    template <int lanes> static POOLGRAD_INLINE void store_pairs(uint16_t* p, Vec<float, lanes> first, Vec<float, lanes> second) {
+        store(p, (round_lanes<lanes>(first) >> 16) | (round_lanes<lanes>(second) & 0xffff0000u));
     }
 };
 
@@ -232,7 +237,7 @@ struct DoubleSum {
     static POOLGRAD_INLINE Sums widen_lanes(const double* p) { return {load<Vec<double, lanes>>(p), Vec<double, lanes>{}}; }
     static POOLGRAD_INLINE Vec<double, lanes> narrow_lanes(Sums v) { return rounded(v); }
     template <class By> static POOLGRAD_INLINE Vec<double, lanes> average_lanes(Sums sum, const By& by) { return rounded(divide(sum, by)); }
-    static POOLGRAD_INLINE Sums share_lanes(Sums sum, double count) { return divide(sum, count); }
+    template <class Count> static POOLGRAD_INLINE Sums share_lanes(Sums sum, Count count) { return divide(sum, count); }
 };
 
 // Shares of integers, one by one.
