@@ -181,8 +181,9 @@ struct Plan::Tiles {
 };
 
 // Cuts the result into boxes: narrow on the middle axes, so that windows that are neighbours on the first axis find their
-// common input in the cache; never so small that starting a task shows.
-Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) const {
+// common input in the cache; never so small that starting a task shows. Kernels that slide along the first axis have room for some
+// positions of it only, so their boxes may be long there; and neighbours should not both do the same windows.
+Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes, bool slides) const {
     Tiles t{};
     t.rank = g_.rank;
     const int last = g_.rank - 1;
@@ -200,7 +201,8 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) cons
     const auto work = [&](int from) { return static_cast<int64_t>(static_cast<double>(elements(from)) * ratio) * bytes; };
     while (last >= 1 && t.tile[last] > 4096 && work(last) > (int64_t{1} << 20)) halve(last);
     for (int a = 1; a < last; ++a)
-        while (t.tile[a] > 8 && work(1) * std::min<int64_t>(g_.axes[0].extent, 4) > cache_bytes) halve(a);
+        while (t.tile[a] > 8 && work(1) * std::min<int64_t>(g_.axes[0].extent, 4) > (slides ? cache_bytes / 4 : cache_bytes)) halve(a);
+    if (slides) scratch_bytes = 0;
     const int64_t threads = get_num_threads();
     const auto boxes = [&] {
         int64_t n = g_.outer;
@@ -222,9 +224,9 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) cons
 }
 
 // Calls f for every box. Where images are small, kernels that can (`grouped`) are given several at once.
-template <class F> void Plan::each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped) const {
+template <class F> void Plan::each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped, bool slides) const {
     if ((outputs ? outputs_ : inputs_) == 0) return;
-    Tiles t = tiles(outputs, bytes, scratch_bytes);
+    Tiles t = tiles(outputs, bytes, scratch_bytes, slides);
     const int64_t work = std::max(inputs_, outputs_) * bytes;
     int64_t images = 1;   // in one box
     const int64_t boxes = t.total / g_.outer;
@@ -522,7 +524,7 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
         const bool coded = follows_codes(type);
         each_box(
             false, bytes, coded ? sum_bytes(type) : 0, [&](const Box& box, Scratch& scratch) { (coded ? k.put_coded : k.put)(job, box, scratch); },
-            true);
+            true, coded && slides());
     }
 }
 
@@ -552,8 +554,8 @@ bool Plan::by_columns(int64_t bytes) const {
 }
 
 // Whether boxes of the input share so many windows that choosing box by box would do the work several times.
-bool Plan::overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const {
-    const Tiles t = tiles(false, bytes, scratch_bytes);
+bool Plan::overlaps_boxes(int64_t bytes, int64_t scratch_bytes, bool slides) const {
+    const Tiles t = tiles(false, bytes, scratch_bytes, slides);
     double work = 1;
     for (int a = 0; a < g_.rank; ++a)
         if (t.tile[a] < t.size[a]) work *= 1 + static_cast<double>((g_.axes[a].extent - 1) * g_.axes[a].dilation) / static_cast<double>(t.tile[a]);
@@ -632,7 +634,9 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     if (equal) find.wanted = dense(equal, true, bytes);
     find.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     const Kernels& k = kernels();
-    if (large_coded_ || by_slabs(type) || overlaps_boxes(bytes, find.code_width)) {
+    const bool coded = follows_codes(type);
+    const int64_t scratch_bytes = coded ? sum_bytes(type) : find.code_width;
+    if (large_coded_ || by_slabs(type) || overlaps_boxes(bytes, scratch_bytes, coded && slides())) {
         const int width = large_coded_ ? 4 : find.code_width;
         Buffer codes(outputs_ * width);
         if (large_coded_) {
@@ -667,9 +671,8 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
             t.out(then.gx, put.gx, t.inputs, bytes, put.streaming);
         }))
         return;
-    const bool coded = follows_codes(type);
     each_box(
-        false, bytes, coded ? sum_bytes(type) : find.code_width,
+        false, bytes, scratch_bytes,
         [&](const Box& box, Scratch& scratch) {
             Box outputs;
             outputs.n = box.n;
@@ -685,7 +688,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
             then.code = mine.code;
             (coded ? k.put_coded : k.put)(then, box, scratch);
         },
-        true);
+        true, coded && slides());
 }
 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {

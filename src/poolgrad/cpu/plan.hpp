@@ -59,8 +59,8 @@ private:
     int64_t out_size(int a) const { return g_.axes[a].count; }
 
     struct Tiles;
-    Tiles tiles(bool outputs, int64_t bytes, int64_t scratch_bytes) const;
-    template <class F> void each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped = false) const;
+    Tiles tiles(bool outputs, int64_t bytes, int64_t scratch_bytes, bool slides) const;
+    template <class F> void each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped = false, bool slides = false) const;
     template <class F> void each_slab(F&& f) const;
     // What is done with planes that are turned first (see turned.hpp).
     enum class Map { maximum, take, max_take, put, max_put, mean, spread };
@@ -74,7 +74,8 @@ private:
     bool by_slabs(DType type) const;
     bool follows_codes(DType type) const;
     bool by_columns(int64_t bytes) const;
-    bool overlaps_boxes(int64_t bytes, int64_t scratch_bytes) const;
+    bool slides() const { return g_.rank == 2 || g_.rank == 3; }   // put that follows codes: along the first axis
+    bool overlaps_boxes(int64_t bytes, int64_t scratch_bytes, bool slides) const;
     View room_of(const Box& outputs, int64_t bytes, Scratch& scratch, int slot) const;
     void choose(Scan job, const void* equal, const Box& box, Scratch& scratch) const;
     Scan scan_job(DType type, bool ignore_nan) const;
