@@ -61,4 +61,4 @@ PYTHON
 if (($# == 0)); then   # arrays of many megabytes have nothing new to show, and take long here
     set -- tests/test_golden.py tests/test_malformed.py tests/test_kernels.py -k "not large_arrays"
 fi
-sanitised "$python" -m pytest -p no:cacheprovider "$@"
+sanitised "$python" -m pytest -p no:cacheprovider --capture=sys "$@"   # what a sanitizer writes is seen

@@ -6,7 +6,8 @@
 
 namespace poolgrad {
 
-#define POOLGRAD_DECLARE(isa, vector_bytes) \
+#define POOLGRAD_DECLARE(isa) \
+    extern const int vector_bytes_##isa; \
     void scan_##isa(const Scan&, const Box&, Scratch&); \
     void put_##isa(const Put&, const Box&, Scratch&); \
     void mean_##isa(const Mean&, const Box&, Scratch&); \
@@ -16,14 +17,14 @@ namespace poolgrad {
     void axis_maximum_##isa(const AxisMaximum&, const Part&, Scratch&); \
     void axis_sum_##isa(const AxisSum&, const Part&, Scratch&); \
     void turn_##isa(const Turn&); \
-    static const Kernels kernels_##isa = {#isa,         vector_bytes,     scan_##isa,      put_##isa,          mean_##isa, \
-                                          spread_##isa, take_coded_##isa, put_coded_##isa, axis_maximum_##isa, axis_sum_##isa, \
+    static const Kernels kernels_##isa = {#isa,         vector_bytes_##isa, scan_##isa,      put_##isa,          mean_##isa, \
+                                          spread_##isa, take_coded_##isa,   put_coded_##isa, axis_maximum_##isa, axis_sum_##isa, \
                                           turn_##isa};
 
-POOLGRAD_DECLARE(baseline, 16)
+POOLGRAD_DECLARE(baseline)
 #if defined(POOLGRAD_X86_64_LEVELS)
-POOLGRAD_DECLARE(avx2, 32)
-POOLGRAD_DECLARE(avx512, 64)
+POOLGRAD_DECLARE(avx2)
+POOLGRAD_DECLARE(avx512)
 #endif
 
 namespace {

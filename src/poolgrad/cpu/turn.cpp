@@ -167,6 +167,8 @@ template <class Widest> void run(const Turn& job) {
 
 }  // namespace
 
+extern const int POOLGRAD_KERNEL(vector_bytes) = vector_bytes;   // for the table of kernels
+
 void POOLGRAD_KERNEL(turn)(const Turn& job) {
     switch (job.widest) {
         case 1: return run<uint8_t>(job);
