@@ -260,6 +260,7 @@ template <class E> struct Averager {
         };
         int64_t begin, end, others;
         Other other[4];
+        int64_t ends_with;      // where a vector holds the rest of the row, and only its last window, other[0], lacks a column; or -1
         int64_t* fresh;         // where rows lie that are asked for while this one is read
         int64_t fresh_count;
     };
@@ -276,6 +277,10 @@ template <class E> struct Averager {
             const Window window = window_of(axis, o);
             even.other[even.others++] = {o, window.position, window.length, divisor(axis, o)};
         }
+        const int64_t rest = w1 - lanes;
+        const bool short_end = axis.stride == 2 && axis.window == 3 && even.others == 1 && even.end == w1 - 1 && 2 * w1 - axis.before == axis.size;
+        even.ends_with = -1;
+        if (short_end && rest > even.begin && (rest - even.begin) % lanes == 0) even.ends_with = rest, even.others = 0;
         even.fresh = static_cast<int64_t*>(reserve(scratch, 5, sizeof(int64_t) * static_cast<size_t>(most_window_taps(g))));
         return true;
     }
@@ -285,6 +290,15 @@ template <class E> struct Averager {
         even.fresh_count = 0;
         for (int64_t t = 0; ahead && t < tap_count; ++t)
             if (taps[t].fresh) even.fresh[even.fresh_count++] = taps[t].offset + ahead - axis.before;
+    }
+
+    static POOLGRAD_INLINE Sums nothing() {
+        if constexpr (__is_same(Sum, Double2)) return {-Vec<double, lanes>{}, Vec<double, lanes>{}};
+        else return -Sums{};
+    }
+    static POOLGRAD_INLINE Sum last_of(Sums sum) {
+        if constexpr (__is_same(Sum, Double2)) return {sum.high[lanes - 1], sum.low[lanes - 1]};
+        else return sum[lanes - 1];
     }
 
     // `count` rows, or any number of them if that is 0.
@@ -307,6 +321,13 @@ template <class E> struct Averager {
                 if constexpr (window == 3) sum += lanes_from<2 / stride, lanes>(now.of[0], next.of[0]);
                 store(y + o, E::average_lanes(sum, by));
                 now = next;
+            }
+            if (stride == 2 && window == 3 && o == even.ends_with) {   // the last window lacks a column, which is -0 here and changes no sum
+                ask_for_next(o);
+                const Sums sum = now.of[0] + now.of[1] + lanes_from<1, lanes>(now.of[0], nothing());
+                store(y + o, E::average_lanes(sum, by));
+                y[end] = E::average_one(last_of(sum), taps[0].divisor * even.other[0].divisor);
+                return;
             }
         }
         for (; o < end; o += lanes) {   // what lies behind the last column is not read

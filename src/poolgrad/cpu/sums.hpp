@@ -46,7 +46,7 @@ template <class S> struct Denominator {
           value(static_cast<S>(n)),
           inverse(S{1} / value),
           exact(S{1} / S{2} != 0 && n > 0 && (n & (n - 1)) == 0),   // where halves exist
-          small(larger(n, -n) < int64_t{1} << 40) {}
+          small(n > -(int64_t{1} << 40) && n < int64_t{1} << 40) {}
 };
 
 template <class V, class S> POOLGRAD_INLINE V quotient(V sum, const Denominator<S>& by) {
