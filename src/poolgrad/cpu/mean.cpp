@@ -307,7 +307,9 @@ template <class E> struct Averager {
         const int64_t step = stride * lanes, before = axis.before, end = even.end;
         const int64_t last = smaller(end - lanes, floor_div(axis.size + before - 2 * step, stride));
         const auto ask_for_next = [&, fresh = even.fresh, rows = even.fresh_count](int64_t o) __attribute__((always_inline)) {
-            for (int64_t f = 0; f < rows; ++f) __builtin_prefetch(from.x + fresh[f] + stride * o + step - 1, 0, 2);
+            for (int64_t f = 0; f < rows; ++f)
+                for (int64_t i = step - 1; i >= 0; i -= 64 / static_cast<int64_t>(sizeof(Stored)))
+                    __builtin_prefetch(from.x + fresh[f] + stride * o + i, 0, 2);
         };
         int64_t o = even.begin;
         if (o <= last) {   // each column is summed once
