@@ -182,11 +182,8 @@ def _paddings(
 def _same(n: int, k: int, s: int, d: int) -> Pair:
     """Padding that gives ceil(n / s) windows; the odd one goes behind, as in TensorFlow."""
     missing = ((n + s - 1) // s - 1) * s + (k - 1) * d + 1 - n
-    total: int
-    if isinstance(missing, torch.SymInt):
-        total = torch.sym_max(0, missing)
-    else:  # while torch.compile traces, this becomes a symbol too
-        total = max(0, missing)
+    # While torch.compile traces, max makes a symbol too.
+    total: int = torch.sym_max(0, missing) if isinstance(missing, torch.SymInt) else max(0, missing)
     return total // 2, total - total // 2
 
 
