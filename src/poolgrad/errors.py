@@ -62,6 +62,10 @@ class Unfinished(PoolgradError, RuntimeError):
     """Parts of a long computation failed; everything else is done. `given` lists what failed, and why."""
 
 
+class CompilerFault(PoolgradError, RuntimeError):
+    """A compiler turned a kernel into one that would compute something else."""
+
+
 class MissingLibrary(PoolgradError, ImportError):
     """A library that is needed here is not installed; the message says what to install."""
 

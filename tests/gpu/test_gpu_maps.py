@@ -16,6 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import reference as ref
 
 from poolgrad import sequences
+from poolgrad.errors import CompilerFault
 from poolgrad.gpu import Gpu, launch
 from poolgrad.gpu.frame import frame_of
 from poolgrad.windows import Pool, adaptive, explicit, fractional, regular
@@ -165,6 +166,57 @@ def test_the_first_of_equal_zeros_and_of_nans_wins(sizes, layout, dtype, device)
         np.testing.assert_array_equal(np.signbit(as_numpy(got))[real], np.signbit(want)[real])
 
 
+CHUNKS = [(24, 3, 1, 1), (2, 3, 1, 1), (16, 3, 0, 1), (8, 5, 2, 1)]
+if torch.cuda.is_available():  # the interpreter is slow
+    CHUNKS += [
+        (40, 3, 0, 1),
+        (8, 4, 1, 1),
+        (32, 5, 2, 1),
+        (16, 3, 1, 1),
+        (12, 3, 1, 0),
+        (16, 5, 2, 2),
+        (48, 4, 0, 2),
+        (80, 3, 1, 1),
+        (600, 3, 1, 1),
+        (10, 2, 1, 1),
+    ]
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:3] if torch.cuda.is_available() else FLOATS[1:2], ids=str)
+@pytest.mark.parametrize("chunk", CHUNKS, ids=str)
+def test_rows_in_chunks(chunk, dtype, device):
+    """Rows whose elements lie side by side are read several at once. That gives what reading channels does."""
+    width, window, before, after = chunk
+    rng = np.random.default_rng(width)
+    heights = (2, 3) if width in (24, 40) else (5,)
+    windows = (*(explicit(n, 3, 2, 1, 1) for n in heights), explicit(width, window, 2, before, after))
+    first = Pool((2, 2, *heights, width), 2, windows, 2)
+    last = Pool((2, *heights, width, 2), 1, windows, 2)
+    values = rng.choice(
+        [-1.0, -0.0, 0.0, -np.inf, np.nan, 0.3, 5.0], first.shape, p=[0.2, 0.1, 0.1, 0.2, 0.02, 0.19, 0.19]
+    )
+    x = torch.from_numpy(values).to(device, dtype)
+    g = torch.from_numpy(rng.integers(-9, 9, first.out_shape) / 7).to(device, dtype)
+    xl, gl = (t.movedim(1, -1).contiguous() for t in (x, g))
+
+    def equal(got, want):
+        kind = torch.int16 if dtype.itemsize == 2 else torch.int32
+        got, want = got, want.movedim(-1, 1).contiguous()
+        if got.is_floating_point():
+            got, want = (torch.where(t.isnan(), torch.nan, t).view(kind) for t in (got, want))
+        np.testing.assert_array_equal(got.cpu().numpy(), want.cpu().numpy())
+
+    for nan in ("propagate", "ignore"):
+        y, choice = GPU.maximum_and_choice(first, x, nan)
+        for got, want in zip((y, choice), GPU.maximum_and_choice(last, xl, nan), strict=True):
+            equal(got, want)
+        equal(GPU.maximum(first, x, nan), GPU.maximum(last, xl, nan))
+        equal(GPU.max_take(first, x, x, "first", nan), GPU.max_take(last, xl, xl, "first", nan))
+    equal(GPU.put(first, g, choice), GPU.put(last, gl, choice.movedim(1, -1).contiguous()))
+    equal(GPU.mean(first, x), GPU.mean(last, xl))
+    equal(GPU.spread(first, g), GPU.spread(last, gl))
+
+
 def test_windows_that_are_drawn_anew_are_not_compiled_anew(device):
     """What a kernel is compiled for does not tell one drawing of fractional windows from another."""
     compiled = set()
@@ -172,8 +224,8 @@ def test_windows_that_are_drawn_anew_are_not_compiled_anew(device):
         axes = [fractional(64, sequences.fractional(64, 1.44, seed=seed, seed2=axis), True) for axis in (1, 2)]
         pool = Pool((2, 3, 64, 64), 2, tuple(axes), 2)
         for start in (
-            launch.scan_rows(pool, device, torch.float32, "propagate", True, False, False),
-            launch.put_rows(pool, device, torch.float32, False),
+            launch.scan(pool, device, torch.float32, "propagate", False, True, False, False),
+            launch.put_listed(pool, device, torch.float32, False),
         ):
             compiled.add(tuple((name, value) for name, value in start.arguments.items() if name.isupper()))
     assert len(compiled) == 2
@@ -191,7 +243,7 @@ def test_kernels_start_anywhere_and_in_graphs(device):
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         GPU.maximum(pool, x, "propagate", y)
-    for cached in (launch.scan_rows, frame_of):
+    for cached in (launch.scan, frame_of):
         cached.cache_clear()
     x.normal_()
     graph.replay()
@@ -366,19 +418,31 @@ def test_images_of_more_than_two_to_the_31_elements(device):
     assert index[1, 0, 1, 1].item() == (h + 2**15 + 1) * w + 2**14
 
 
+class Found:
+    """A compiled kernel."""
+
+    def __init__(self, code, started):
+        self.asm, self.started = {"llir": code}, started
+
+    def __getitem__(self, grid):
+        return lambda *given: self.started.append(given)
+
+
 class StandIn:
     """A kernel and an array on a machine with two GPUs, of which the first is the current one."""
 
     arg_names = ("x", "y", "size", "BLOCK")
+    __name__ = "stand-in"
 
-    def __init__(self):
-        self.found, self.started = [], []
+    def __init__(self, wrong_with=()):
+        self.found, self.started, self.wrong_with = [], [], wrong_with
 
-    def __getitem__(self, grid):
-        return lambda *arrays, **named: self.found.append((grid, named)) or {grid: self.start}
-
-    def start(self, *given):
-        self.started.append(given)
+    def run(self, *arrays, grid, warmup, num_warps, **named):
+        assert warmup
+        self.found.append((grid, named, num_warps))
+        other = "31" if num_warps in self.wrong_with else "1"
+        code = f"%9 = shl nuw nsw <2 x i32> %8, <i32 {other}, i32 1>, !dbg !16"
+        return Found(code, self.started)
 
     @staticmethod
     def array(device=0, at=4096, dtype=torch.float32):
@@ -393,8 +457,22 @@ def test_kernels_start_on_the_gpu_of_their_arrays(lies_on, entered, monkeypatch)
     monkeypatch.setattr(torch.cuda, "device", lambda number: nullcontext(seen.append(number)))
     kernel, x = StandIn(), StandIn.array(lies_on)
     launch.Start(kernel, (7, 1, 1), {"BLOCK": 4, "size": 3, "num_warps": 2})(x, x)
-    assert kernel.found == [((7, 1, 1), {"BLOCK": 4, "size": 3, "num_warps": 2})]
+    assert kernel.found == [((7, 1, 1), {"BLOCK": 4, "size": 3}, 2)]
     assert seen == entered
+
+
+def test_a_kernel_that_was_compiled_wrongly_is_not_started(monkeypatch):
+    """LLVM may join a shift with another operation so that one lane spills into the other."""
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    kernel, x = StandIn(wrong_with=(2,)), StandIn.array()
+    launch.Start(kernel, (7, 1, 1), {"BLOCK": 4, "size": 3, "num_warps": 2})(x, x)
+    assert [warps for *_, warps in kernel.found] == [2, 4]
+    assert len(kernel.started) == 1
+    kernel = StandIn(wrong_with=(2, 4, 8))
+    with pytest.raises(CompilerFault, match="stand-in"):
+        launch.Start(kernel, (7, 1, 1), {"BLOCK": 4, "size": 3, "num_warps": 2})(x, x)
+    assert not kernel.started
 
 
 def test_the_compiled_kernel_is_found_once_for_each_kind_of_arrays(monkeypatch):
@@ -406,7 +484,7 @@ def test_the_compiled_kernel_is_found_once_for_each_kind_of_arrays(monkeypatch):
     for at in (4096, 8192, 512):
         start(StandIn.array(at=at), StandIn.array(at=16))
     assert len(kernel.found) == 1
-    assert kernel.started == [(8192, 16, 3, 4), (512, 16, 3, 4)]
+    assert kernel.started == [(4096, 16, 3, 4), (8192, 16, 3, 4), (512, 16, 3, 4)]
     start(StandIn.array(at=4100), StandIn.array())
     start(StandIn.array(), StandIn.array(dtype=torch.int64))
     assert len(kernel.found) == 3

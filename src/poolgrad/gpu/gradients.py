@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from .sums import add, inverse, rounded, share, widen
-from .tiles import along, clamp, joined, kernel, lengths, pair, place
+from .tiles import along, beside, clamp, joined, kernel, lengths, pair, place
 from .winners import consider, first_nan, real_code
 
 
@@ -26,12 +26,36 @@ def _load(pointer, c, inner, FULL: tl.constexpr):
         return tl.load(pointer, mask=c < inner, other=0)
 
 
+@triton.jit
+def _windows(
+    row, images, wb, size, FILL: tl.constexpr, FIRST: tl.constexpr, REACH: tl.constexpr, CHUNK: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, IDX: tl.constexpr,
+):  # fmt: skip
+    """What a row of windows that lie side by side has for the windows p + FIRST, ... of each cell p. Each is loaded by
+    one thread only, CHUNK neighbours at once, and those beside a chunk one by one; FILL outside [0, size)."""
+    N: tl.constexpr = CHUNK if CHUNK <= BW else BW
+    at = wb.to(IDX) * BW + tl.arange(0, BW).to(IDX)[:, None, None]
+    own = tl.load(row + (images + at), mask=(at < size).broadcast_to(BW, R, 1), other=FILL)
+    chunk = wb.to(IDX) * (BW // N) + tl.arange(0, BW // N).to(IDX)[:, None, None]
+    windows = ()
+    for k in tl.static_range(REACH):
+        value = own
+        if FIRST + k != 0:
+            at = chunk * N + (N if FIRST + k > 0 else -1)
+            inside = ((at >= 0) & (at < size)).broadcast_to(BW // N, R, 1)
+            other = tl.load(row + (images + at), mask=inside, other=FILL)
+            value = beside(own, other, FIRST + k > 0, R, BW, N)
+        windows = windows + (value,)
+    return windows
+
+
 @kernel
 def put(
     g, code_in, gx, divisors_d, divisors_h, divisors_w,
     outer, inner, d, h, w, md, mh, mw, nw, ni, pd, ph, qd, qh, qw, bd, bh, bw, kd, kh, kw, eh, ew,
     SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     PHASE_D: tl.constexpr, PHASE_H: tl.constexpr, PHASE_W: tl.constexpr, PAIRS: tl.constexpr,
+    CHUNK: tl.constexpr, FIRST: tl.constexpr,
     R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, SUM: tl.constexpr, TWOFOLD: tl.constexpr, WHOLE: tl.constexpr, MEAN: tl.constexpr,
@@ -41,7 +65,8 @@ def put(
 
     The result is cut into cells of one stride. Element s * p + e lies in window o = p + q + t at local position
     e + phase - s * t, where before = s * q + phase: all but p and q is known while compiling, so nothing is divided.
-    First the windows that reach into the cell are read, each once; then the elements of the cell are added up.
+    First the windows that reach into the cell are read, each once; then the elements of the cell are added up. CHUNK:
+    rows of windows are read so many at once; the first of those on a row that reach into cell p is p + FIRST.
     """
     block, cd, ch, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
@@ -72,12 +97,20 @@ def put(
             od = _window(od, md)
             oh = _window(oh, mh)
             row = (od.to(tl.int64) * mh + oh) * mw * inner
+            if CHUNK > 0:
+                size = tl.where(on_row, mw, 0)
+                gradients = _windows(g + row, out_images, wb, size, 0, FIRST, REACH_W, CHUNK, R, BW, IDX)
+                if not MEAN:
+                    choices = _windows(code_in + row, out_images, wb, size, 255, FIRST, REACH_W, CHUNK, R, BW, IDX)
             for k in tl.static_range(REACH_W):
                 ow = p + qw + LOW_W + k
                 there = (ow >= 0) & (ow < mw) & on_row
                 ow = _window(ow, mw)
                 at = out_images + ow * inner + c
-                value = _load(g + row + at, c, inner, FULL)
+                if CHUNK > 0:
+                    value = gradients[k]
+                else:
+                    value = _load(g + row + at, c, inner, FULL)
                 if MEAN:
                     if DIVISORS:
                         count_d = tl.load(divisors_d + od)
@@ -93,11 +126,17 @@ def put(
                     else:
                         # One inverse per axis: on the row it serves all rows of the cell.
                         more = more * (inverse(count_d, SUM) * inverse(count_h, SUM) * inverse(count_w, SUM))
-                    values = values + (tl.where(there, more, 0),)
-                    rests = rests + (tl.where(there, rest, 0),)
+                    if CHUNK == 0:
+                        more = tl.where(there, more, 0)
+                        rest = tl.where(there, rest, 0)
+                    values = values + (more,)
+                    rests = rests + (rest,)
                 else:
-                    chosen = _load(code_in + row + at, c, inner, FULL).to(tl.int32)
-                    codes = codes + (tl.where(there, chosen, -1),)
+                    if CHUNK > 0:
+                        chosen = choices[k].to(tl.int32)
+                    else:
+                        chosen = tl.where(there, _load(code_in + row + at, c, inner, FULL).to(tl.int32), -1)
+                    codes = codes + (chosen,)
                     values = values + (value.to(SUM),)
 
     KIND: tl.constexpr = tl.float64 if TWOFOLD else SUM
@@ -235,6 +274,84 @@ def max_put(
                     at_w = ow * SW - bw + lw
                     mask = (at_w >= 0) & (at_w < w) & on_array & tile_mask
                     tl.store(row + (images + at_w * inner + c), results[lw], mask=mask)
+
+
+NOWHERE = tl.constexpr(-(2**29))
+"""A local position that no code names, also not after another one is added."""
+
+
+@triton.jit
+def _entry(table, at, size, IDX: tl.constexpr):
+    """An entry of a table, or its last one."""
+    return tl.load(table + tl.minimum(at, size - 1)).to(IDX)
+
+
+@kernel
+def put_listed(
+    g, code_in, gx, origins_d, origins_h, origins_w, divisors_d, divisors_h, divisors_w,
+    from_d, from_h, from_w, to_d, to_h, to_w,
+    outer, inner, d, h, w, md, mh, mw, nw, ni, pd, ph, eh, ew,
+    OWN: tl.constexpr, MOST_D: tl.constexpr, MOST_H: tl.constexpr, MOST_W: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
+    IDX: tl.constexpr, SUM: tl.constexpr, TWOFOLD: tl.constexpr, WHOLE: tl.constexpr, MEAN: tl.constexpr,
+):  # fmt: skip
+    """For windows without dilation that are looked up in tables, few of which contain an element: from the windows that
+    chose it, or (MEAN) its share of each.
+
+    A program owns OWN rows: what the tables say about their columns is the same for all of them. Whether a window has
+    anything to do with a row is a plain condition, so windows that are not there cost nothing.
+    """
+    block, at_d, block_h, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
+    w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
+    r = along(block, R, 1, IDX)
+    at_w = along(wb, BW, 0, IDX)
+    c = along(ib, BI, 2, IDX)
+    tile_mask = (r < outer) & (at_w < w) & (c < inner)
+    first_w = _entry(from_w, at_w, w, IDX)
+    last_w = _entry(to_w, at_w, w, IDX)
+    out_images = tl.minimum(r, outer - 1) * (md.to(IDX) * mh * mw * inner)
+    gradients = g + out_images
+    choices = code_in + out_images
+    results = gx + r * (d.to(IDX) * h * w * inner)
+    spots = ()
+    ways = ()
+    shares = ()
+    for k in tl.static_range(MOST_W):
+        ow = tl.minimum(first_w + k, mw - 1)
+        there = first_w + k < last_w
+        spots = spots + (ow * inner + tl.minimum(c, inner - 1),)
+        ways = ways + (tl.where(there, at_w - _entry(origins_w, ow, mw, IDX), NOWHERE).to(tl.int32),)
+        if MEAN:
+            shares = shares + (tl.where(there, inverse(tl.load(divisors_w + ow), SUM), 0),)
+    first_d = tl.load(from_d + at_d)
+    last_d = tl.load(to_d + at_d)
+
+    for j in tl.static_range(OWN):
+        at_h = block_h * OWN + j
+        first_h = _entry(from_h, at_h, h, tl.int32)
+        last_h = _entry(to_h, at_h, h, tl.int32)
+        total = tl.zeros([BW, R, BI], SUM)
+        for n in tl.static_range(MOST_D * MOST_H):
+            od = first_d + n // MOST_H
+            oh = first_h + n % MOST_H
+            if (od < last_d) & (oh < last_h):
+                row = (od.to(IDX) * mh + oh) * mw * inner
+                if MEAN:
+                    share_of_row = inverse(tl.load(divisors_d + od), SUM) * inverse(tl.load(divisors_h + oh), SUM)
+                else:
+                    way_d = at_d - tl.load(origins_d + od).to(tl.int32)
+                    way = (way_d * eh + at_h - tl.load(origins_h + oh).to(tl.int32)) * ew
+                for k in tl.static_range(MOST_W):
+                    part = tl.load(gradients + (row + spots[k])).to(SUM)
+                    if MEAN:
+                        part = tl.where(ways[k] >= 0, part * (share_of_row * shares[k]), 0)
+                    else:
+                        chosen = tl.load(choices + (row + spots[k])).to(tl.int32)
+                        part = tl.where(chosen == ways[k] + way, part, 0)
+                    total += part
+        row = (at_d.to(IDX) * h + at_h) * w * inner
+        tl.store(results + (row + at_w * inner + c), total.to(gx.dtype.element_ty), mask=tile_mask & (at_h < h))
 
 
 @triton.jit

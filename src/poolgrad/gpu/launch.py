@@ -8,23 +8,25 @@ more where elements are short, so that a thread still moves 16 bytes at once.
 from __future__ import annotations
 
 import math
+import re
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
-import numpy as np
 import torch
 import triton
 import triton.language as tl
 
-from ..checks import Int64Array
+from ..errors import CompilerFault
 from ..windows import Pool
 from . import gradients, rows, sums, winners
-from .frame import Axis, Frame, frame_of
+from .frame import Frame, frame_of
 
 WRITTEN_OUT: Final = 64
 """Windows of up to this many elements are written out in the kernels; larger ones are loops."""
-ROWS_WRITTEN_OUT: Final = 100
+ROWS_WRITTEN_OUT: Final = 135
 """Kernels that share rows are written out up to so many elements."""
+FEW_WINDOWS: Final = 27
+"""Where an element lies in so many windows at most, they are written out."""
 LONGEST_GRID: Final = 65535
 """How long the second and third dimension of a grid may be."""
 KEPT: Final = 256
@@ -76,12 +78,40 @@ class Start:
             _CAPTURED.add(self)  # the graph remembers where the tables are, and nothing else keeps them
         if kind in self.compiled:
             self.compiled[kind](*pointers, *self.rest)
-        else:
-            found = self.kernel[self.grid](*arrays, **self.arguments)
-            if found is not None:  # interpreted
+            return
+        for warps in (1, 2, 4):  # times as many as asked for
+            more = self.arguments | {"num_warps": warps * self.arguments["num_warps"]}
+            found = self.kernel.run(*arrays, grid=self.grid, warmup=True, **more)
+            if found is None:
+                self.kernel[self.grid](*arrays, **self.arguments)  # interpreted
+                return
+            if not miscompiled(found.asm["llir"]):
                 self.compiled[kind] = found[self.grid]
+                self.compiled[kind](*pointers, *self.rest)
+                return
+        raise CompilerFault(
+            f"Triton {triton.__version__} compiles the kernel {self.kernel.__name__} of this pooling wrongly: use "
+            "another version of it, or the CPU"
+        )
 
 
+def miscompiled(code: str) -> bool:
+    """Whether LLVM joined a shift with something else into one operation on a vector, so that lanes which nobody looks
+    at are shifted out of their range.
+
+    If the shift promises that nothing is lost, or shifts by more than there is, the GPU's code, which packs two lanes
+    into a register, spills them into their neighbours. (Seen with Triton 3.6, LLVM 22: masks of stores became too
+    narrow.)
+    """
+    for promise, bits, amounts in _SHIFTS.findall(code):
+        each = [int(amount) for amount in _AMOUNTS.findall(amounts)]
+        if (promise and len(set(each)) > 1) or any(not 0 <= amount < int(bits) for amount in each):
+            return True
+    return False
+
+
+_SHIFTS: Final = re.compile(r"shl (nuw )?(?:nsw )?<\d+ x i(\d+)> [^,]+, <([^>]*)>")
+_AMOUNTS: Final = re.compile(r"i\d+ (-?\d+)")
 _CAPTURED: Final[set[Start]] = set()
 
 
@@ -103,21 +133,25 @@ def tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
     gradients, or "fused" for both in one."""
     short, in_rows, planes = itemsize < 4, frame.inner == 1, frame.axes[0].size > 1
     if not frame.uniform:
-        if work in ("put", "spread"):
-            return Tile(512, 4) if planes else Tile(128, 1)
-        return Tile(128 if work == "value" and not planes else 64, 1, scattered=True)
+        return Tile(
+            *((256, 2) if planes and work != "value" else (512, 4) if work in ("put", "spread") else (256, 1)), True
+        )
     if all(axis.window <= axis.stride for axis in frame.axes):
         if work == "spread":
             return Tile(512, 2) if short else Tile(256, 2) if in_rows else Tile(512, 8)
         return Tile(256, 4) if not short else Tile(256, 2) if work in ("code", "fused") else Tile(512, 2)
-    if work in ("put", "spread"):
-        return (
-            Tile(512, 2) if short else Tile(256, 1) if work == "spread" else Tile(128, 1) if in_rows else Tile(512, 4)
-        )
-    if short and work != "mean":
-        return Tile(128, 1) if not (planes and in_rows) else Tile(256 if work == "value" else 128, 2)
+    if work == "spread":
+        return Tile(512, 2) if short else Tile(256, 1)
+    if work == "put":
+        return Tile(512, 2) if short else Tile(512, 4) if not in_rows else Tile(128, 1) if planes else Tile(256, 2)
+    if work == "mean":
+        return (Tile(128, 1) if short else Tile(64, 1)) if planes else Tile(256, 1 if short else 2)
+    if short:
+        if in_rows:
+            return Tile(*((64, 1) if planes else (128, 1)) if work == "value" else (256, 2) if planes else (256, 1))
+        return Tile(128, 1)
     if not planes:
-        return Tile(256, 1) if short else Tile(128, 2)
+        return Tile(64, 1) if work == "code" and in_rows else Tile(128, 2)
     if work == "code":
         return Tile(256, 2) if in_rows else Tile(128, 1)
     return Tile(64, 1)
@@ -127,6 +161,8 @@ def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments:
     """One program of the kernel for each tile of a result that has these `places` on the pooled axes."""
     bi = min(_power(frame.inner), 128) if frame.inner > 1 else 1
     bw = min(_width(places[2]), max(tile.elements // bi, 1))
+    if tile.scattered:
+        bw = min(bw, 32 * tile.warps)
     r = min(_power(frame.outer), max(tile.elements // (bi * bw), 1))
     nw, ni = -(-places[2] // bw), -(-frame.inner // bi)
     blocks = -(-frame.outer // r) * nw * ni
@@ -144,6 +180,8 @@ def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments:
         "FLAT": flat, "ONE_W": nw == 1, "ONE_I": ni == 1, "IDX": tl.int64 if frame.wide else tl.int32,
         "num_warps": tile.warps,
     }  # fmt: skip
+    if arguments.get("CHUNK", 0) > 0:  # not more than a thread has
+        arguments["CHUNK"] = min(arguments["CHUNK"], max(bw * r // (32 * tile.warps), 1))
     grid = (places[1] * places[0] * blocks, 1, 1) if flat else (places[1], places[0], blocks)
     return Start(kernel, grid, common | arguments)
 
@@ -162,7 +200,7 @@ def _width(n: int) -> int:
 
 
 def _divisor(n: int) -> int:
-    return next(power for power in (16, 4, 2, 1) if n % power == 0)
+    return next(power for power in (16, 8, 4, 2, 1) if n % power == 0)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -173,9 +211,13 @@ def comparing(dtype: torch.dtype, nan: str) -> dict[str, Any]:
     """How elements are compared."""
     floating = dtype.is_floating_point
     return {
-        "COMPUTE": _COMPARED.get(dtype, tl.float32), "LOWEST": -math.inf if floating else _LOWEST[dtype],
-        "FLOAT": floating, "IGNORE": nan == "ignore",
+        "COMPUTE": _COMPARED.get(dtype, tl.float32), "FLOAT": floating, "IGNORE": nan == "ignore",
     }  # fmt: skip
+
+
+def lowest(dtype: torch.dtype) -> float:
+    """What nothing is less than."""
+    return -math.inf if dtype.is_floating_point else _LOWEST[dtype]
 
 
 def wrapping(dtype: torch.dtype) -> dict[str, Any]:
@@ -202,9 +244,8 @@ def tied(dtype: torch.dtype, ties: str) -> dict[str, Any]:
 
 
 def _summing(kind: Any, twofold: bool = False, whole: bool = False) -> dict[str, Any]:
-    """Twofold sums rely on every operation being rounded by itself."""
-    exact = {"enable_fp_fusion": False} if twofold else {}
-    return {"SUM": kind, "TWOFOLD": twofold, "WHOLE": whole} | exact
+    """Twofold sums rely on every operation being rounded by itself, and so do equal bits in all layouts."""
+    return {"SUM": kind, "TWOFOLD": twofold, "WHOLE": whole, "enable_fp_fusion": False}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -221,8 +262,8 @@ def scan(
         winners.scan, frame, tile_of(frame, dtype.itemsize, "value" if value and not code else "code"), _outputs(frame),
         **frame.tables("origins", "stops", used=not frame.uniform),
         **frame.each(s="stride", b="before", d="dilation", e="extent"), **_written_out(frame),
-        **comparing(dtype, nan), LISTED=not frame.uniform, DILATED=frame.dilated,
-        EQUAL=equal, VALUE=value, CODE=code, TAKE=take,
+        **comparing(dtype, nan), LOWEST=lowest(dtype), LISTED=not frame.uniform, DILATED=frame.dilated,
+        EQUAL=equal, VALUE=value, CODE=code, TAKE=take, SKIP=not frame.uniform,
     )  # fmt: skip
 
 
@@ -259,6 +300,10 @@ def put_regular(pool: Pool, device: torch.device, dtype: torch.dtype, averages: 
     cells = [-(-axis.size // axis.stride) for axis in frame.axes]
     named = dict(zip("dhw", frame.axes, strict=True))
     sums = averaging(dtype, frame, shares=True) if averages else wrapping(dtype)
+    # The windows on a row that reach into cell p: p + first to p + last.
+    first = w.before // w.stride - (w.window - 1 - w.before % w.stride) // w.stride
+    last = w.before // w.stride + (w.stride - 1 + w.before % w.stride) // w.stride
+    chunk = chunk_of(w.count, dtype.itemsize) if frame.inner == 1 and first >= -1 and last <= 1 else 0
     return start(
         gradients.put, frame, tile_of(frame, dtype.itemsize, "spread" if averages else "put"), cells,
         **frame.tables("divisors", used=pool.divisors is not None), pd=cells[0], ph=cells[1],
@@ -266,7 +311,8 @@ def put_regular(pool: Pool, device: torch.device, dtype: torch.dtype, averages: 
         **{f"PHASE_{name.upper()}": axis.before % axis.stride for name, axis in named.items()},
         **frame.each(b="before", k="window"), eh=h.extent, ew=w.extent,
         SD=d.stride, SH=h.stride, SW=w.stride, KD=d.window, KH=h.window, KW=w.window,
-        PAIRS=frame.inner == 1 and w.stride == 2, **sums, MEAN=averages, DIVISORS=pool.divisors is not None,
+        PAIRS=frame.inner == 1 and w.stride == 2, CHUNK=chunk, FIRST=first if chunk else 0,
+        **sums, MEAN=averages, DIVISORS=pool.divisors is not None,
     )  # fmt: skip
 
 
@@ -288,21 +334,40 @@ def put_any(pool: Pool, device: torch.device, dtype: torch.dtype, mode: str) -> 
 
 
 @lru_cache(maxsize=KEPT)
+def put_listed(pool: Pool, device: torch.device, dtype: torch.dtype, averages: bool) -> Start | None:
+    """Gradients over windows in tables, a few rows at once; nothing if elements lie in too many windows."""
+    frame = frame_of(pool, device)
+    d, h, w = frame.axes
+    sums = averaging(dtype, frame, shares=True) if averages else wrapping(dtype)
+    most = {f"MOST_{name}": axis.most for name, axis in zip("DHW", frame.axes, strict=True)}
+    too_many = math.prod(most.values()) > FEW_WINDOWS
+    if too_many or frame.dilated or sums["TWOFOLD"] or frame.elements >= 2**29:  # see gradients.NOWHERE
+        return None
+    own = min(4, _power(h.size))
+    blocks = [d.size, -(-h.size // own), w.size]
+    return start(
+        gradients.put_listed, frame, tile_of(frame, dtype.itemsize, "spread" if averages else "put"), blocks,
+        **frame.tables("origins", "divisors", "from", "to"), pd=blocks[0], ph=blocks[1], eh=h.extent, ew=w.extent,
+        OWN=own, **most, **sums, MEAN=averages,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=KEPT)
 def scan_rows(
     pool: Pool, device: torch.device, dtype: torch.dtype, nan: str, value: bool, code: bool, take: bool
 ) -> Start | None:
     """Winners, a few rows of windows at once, if that is worth it."""
     frame = frame_of(pool, device)
-    shared = _sharing(frame)
-    packed = frame.uniform and nan == "propagate" and _packs(device, dtype)
-    several = frame.axes[0].count > 1 and frame.uniform
-    if shared is None or (several and not value and not packed):
+    packed = nan == "propagate" and _packs(device, dtype)
+    coded, planes, short = code or not value, frame.axes[0].count > 1, dtype in (torch.bfloat16, torch.float16)
+    owned = _owned(frame, many=short and not coded)
+    if not _shares_rows(frame, owned) or (planes and not value and not short):
         return None  # codes of many rows at once take more registers than the sharing saves
-    blocks, arguments = shared
+    blocks, arguments = _sharing(frame, owned, dtype.itemsize)
+    kernel = rows.scan_chunks if planes and coded and arguments["CHUNK"] > 0 else rows.scan_rows
     return start(
-        rows.scan_rows, frame, tile_of(frame, dtype.itemsize, "value" if value and not code else "code"), blocks,
-        **arguments, KD=frame.axes[0].extent, KH=frame.axes[1].extent,
-        **comparing(dtype, nan), VALUE=value, CODE=code, TAKE=take, PACKED=packed,
+        kernel, frame, tile_of(frame, dtype.itemsize, "code" if coded else "value"), blocks,
+        **arguments, **comparing(dtype, nan), VALUE=value, CODE=code, TAKE=take, PACKED=packed,
     )  # fmt: skip
 
 
@@ -318,79 +383,54 @@ def _packs(device: torch.device, dtype: torch.dtype) -> bool:
 def mean_rows(pool: Pool, device: torch.device, dtype: torch.dtype) -> Start | None:
     """Averages, a few rows of windows at once, if that is worth it."""
     frame = frame_of(pool, device)
-    shared = _sharing(frame)
     sums = averaging(dtype, frame, shares=False)
-    if shared is None or sums["TWOFOLD"] or sums["WHOLE"]:
+    owned = _owned(frame)
+    if not _shares_rows(frame, owned) or sums["TWOFOLD"] or sums["WHOLE"]:
         return None
-    blocks, arguments = shared
-    counted = not frame.uniform or pool.divisors is not None
+    blocks, arguments = _sharing(frame, owned, dtype.itemsize)
+    counted = pool.divisors is not None
     return start(
         rows.mean_rows, frame, tile_of(frame, dtype.itemsize, "mean"), blocks, **arguments,
         **frame.tables("divisors", used=counted), **frame.each(k="window"), **sums, DIVISORS=counted,
     )  # fmt: skip
 
 
-def _sharing(frame: Frame) -> tuple[list[int], dict[str, Any]] | None:
-    """How windows share rows: the blocks of rows that programs own, and what the kernels want to know; nothing where
-    no rows are shared, or where it would be too much to be written out."""
+def _owned(frame: Frame, many: bool = False) -> tuple[int, int]:
+    """How many planes and rows of windows a program owns: what fits into the registers."""
+    d, h, _ = frame.axes
+    return (2, 4 if many and frame.inner == 1 else 2) if d.count > 1 else (1, min(4, _power(h.count)))
+
+
+def _shares_rows(frame: Frame, owned: tuple[int, int]) -> bool:
+    """Whether windows share rows, and few enough of them to be written out."""
     d, h, w = frame.axes
-    apart = all(axis.uniform and axis.window <= axis.stride for axis in (d, h))
-    padded = any(axis.origins.min(initial=0) < 0 for axis in frame.axes)
-    cut = frame.uniform and any(axis.extent < axis.window for axis in frame.axes)
-    if apart or cut or frame.dilated or (not frame.uniform and padded):
-        return None
-    own_d, own_h = (2, 2) if d.count > 1 else (1, min(4, _power(h.count)))
-    shared = shared_rows("D", d.origins, _ends(d), own_d) | shared_rows("H", h.origins, _ends(h), own_h)
-    if shared["SPAN_D"] * shared["SPAN_H"] * w.extent > ROWS_WRITTEN_OUT:
-        return None
+    apart = d.window <= d.stride and h.window <= h.stride
+    cut = any(axis.extent < axis.window for axis in frame.axes)
+    if apart or cut or frame.dilated or not frame.uniform:
+        return False
+    spans = ((own - 1) * axis.stride + axis.extent for axis, own in zip((d, h), owned, strict=True))
+    return math.prod(spans) * w.extent <= ROWS_WRITTEN_OUT
+
+
+def _sharing(frame: Frame, owned: tuple[int, int], itemsize: int) -> tuple[list[int], dict[str, Any]]:
+    """How windows share rows: the blocks of rows that programs own, and what the kernels want to know."""
+    d, h, w = frame.axes
+    own_d, own_h = owned
     blocks = [-(-d.count // own_d), -(-h.count // own_h), w.count]
-    pairs = frame.uniform and frame.inner == 1 and w.stride == 2
-    return blocks, shared | frame.tables("origins", "stops", used=not frame.uniform) | frame.each(b="before") | {
-        "pd": blocks[0], "ph": blocks[1], "KW": w.extent, "SD": d.stride, "SH": h.stride, "SW": w.stride,
-        "UNIFORM": frame.uniform, "PADDED": frame.padded, "PAIRS": pairs, "PHASE": w.before % 2 if pairs else 0,
-        "qw": w.before // 2 if pairs else 0,
+    # Every window has a pair of elements of its own, and reaches at most into those beside it.
+    pairs = frame.inner == 1 and w.stride == 2 and 2 * w.count <= w.size and w.before <= 2 and w.extent - w.before <= 4
+    chunk = chunk_of(w.size, itemsize) // 2 if pairs else 0
+    return blocks, frame.each(b="before") | {
+        "pd": blocks[0], "ph": blocks[1], "OWN_D": own_d, "OWN_H": own_h,
+        "KD": d.extent, "KH": h.extent, "KW": w.extent, "SD": d.stride, "SH": h.stride, "SW": w.stride,
+        "PADDED": frame.padded, "CHUNK": chunk, "BEFORE": w.before if chunk else 0,
     }  # fmt: skip
 
 
-def _ends(axis: Axis) -> Int64Array:
-    """Where windows end, the padding counted in where they are uniform."""
-    return axis.origins + axis.window if axis.uniform else axis.stops
-
-
-@lru_cache(maxsize=KEPT)
-def put_rows(pool: Pool, device: torch.device, dtype: torch.dtype, averages: bool) -> Start | None:
-    """Gradients over listed windows, and over regular ones too large for cells, a few rows at once; nothing if that
-    would be too much to be written out."""
-    frame = frame_of(pool, device)
-    d, h, w = frame.axes
-    sums = averaging(dtype, frame, shares=True) if averages else wrapping(dtype)
-    if frame.dilated or sums["TWOFOLD"] or frame.elements >= 2**29:  # see rows.NOWHERE
-        return None
-    own_d, own_h = (2, 2) if d.size > 1 else (1, min(8, _power(h.size)))
-    shared = shared_rows("D", *d.cover, own_d) | shared_rows("H", *h.cover, own_h)
-    blocks = [-(-d.size // own_d), -(-h.size // own_h), w.size]
-    if shared["SPAN_D"] * shared["SPAN_H"] * w.most > ROWS_WRITTEN_OUT:
-        return None
-    return start(
-        rows.put_rows, frame, tile_of(frame, dtype.itemsize, "spread" if averages else "put"), blocks,
-        **frame.tables("origins", "divisors", "from", "to"), pd=blocks[0], ph=blocks[1], eh=h.extent, ew=w.extent,
-        MOST_W=w.most, **shared, **sums, MEAN=averages,
-    )  # fmt: skip
-
-
-def shared_rows(name: str, begins: Int64Array, ends: Int64Array, own: int) -> dict[str, Any]:
-    """Among the rows of `own` neighbours, counted from the first: which can belong to each of them, and how many.
-
-    From the longest row and the steps between them, and not from where each one lies: fractional windows are drawn anew
-    for every call and should not be compiled anew.
-    """
-    there = min(own, len(begins))
-    steps, strides = np.diff(begins), np.diff(ends)
-    longest = int((ends - begins).max(initial=0))
-    least, most = int(steps.min(initial=2**31 - 1)), int(min(steps.max(initial=0), strides.max(initial=0)))
-    lows = [i * least for i in range(there)] + [2**31 - 1] * (own - there)
-    highs = [longest + i * most for i in range(there)] + [0] * (own - there)
-    return {f"OWN_{name}": own, f"SPAN_{name}": max(highs), f"LOW_{name}": tuple(lows), f"HIGH_{name}": tuple(highs)}
+def chunk_of(size: int, itemsize: int) -> int:
+    """How many neighbours of a row a thread can load at once; 0 if they must be loaded one by one."""
+    chunk = min(16 // itemsize, _divisor(size))
+    return chunk if chunk > 1 else 0
 
 
 @lru_cache(maxsize=KEPT)
@@ -404,7 +444,7 @@ def max_put(pool: Pool, device: torch.device, dtype: torch.dtype, nan: str, equa
         **frame.each(b="before"),
         SD=d.stride, SH=h.stride, SW=w.stride, KD=d.window, KH=h.window, KW=w.window,
         PAIRS=frame.inner == 1 and w.stride == 2 and w.before == 0, PADDED=frame.padded, **comparing(dtype, nan),
-        EQUAL=equal,
+        LOWEST=lowest(dtype), EQUAL=equal,
     )  # fmt: skip
 
 
@@ -421,7 +461,7 @@ def members(pool: Pool, device: torch.device, dtype: torch.dtype, ties: str, cou
 
 def segments(count: int, dtype: torch.dtype) -> Start:
     """Sums of entries with equal keys."""
-    arguments = {"count": count, "SUM": wrapping(dtype)["SUM"], "BLOCK": SORTED}
+    arguments = {"count": count, "SUM": wrapping(dtype)["SUM"], "BLOCK": SORTED, "num_warps": 4}
     return Start(gradients.segments, (-(-count // SORTED), 1, 1), arguments)
 
 

@@ -12,7 +12,8 @@ of shape have their own kernel.)
 """
 
 # mypy: ignore-errors
-# ruff: noqa: RET505, SIM108 (Triton decides conditions on constants while compiling and wants both branches)
+# ruff: noqa: RET505, RUF005, SIM108 (Triton decides conditions on constants while compiling and wants both branches;
+# its tuples grow by addition)
 
 import triton
 import triton.language as tl
@@ -128,3 +129,32 @@ def pair(row, images, p, size, fill, PADDED: tl.constexpr, R: tl.constexpr, BW: 
 def joined(low, high, R: tl.constexpr, BW: tl.constexpr):
     """The other way: low, high, low, high, ..."""
     return tl.reshape(tl.permute(tl.join(low, high), (0, 3, 1, 2)), [2 * BW, R, 1])
+
+
+@triton.jit
+def halves(x, R: tl.constexpr, N: tl.constexpr):
+    """Every second of 2N neighbours, and the others."""
+    return tl.split(tl.permute(tl.reshape(x, [N, 2, R, 1]), (0, 2, 3, 1)))
+
+
+@triton.jit
+def beside(x, other, AFTER: tl.constexpr, R: tl.constexpr, N: tl.constexpr, CHUNK: tl.constexpr):
+    """What lies before each of N neighbours (AFTER: behind it), where a thread holds them in chunks and `other` is what
+    lies beside each chunk. Only registers change their names: nothing is loaded again, no other thread is asked."""
+    STEPS: tl.constexpr = 3 if CHUNK == 8 else 2 if CHUNK == 4 else 1 if CHUNK == 2 else 0
+    moved = ()
+    for i in tl.static_range(STEPS):
+        even, odd = halves(x, R, N >> (i + 1))
+        if AFTER:
+            moved = moved + (odd,)
+            x = even
+        else:
+            moved = moved + (even,)
+            x = odd
+    x = other
+    for i in tl.static_range(STEPS):
+        if AFTER:
+            x = joined(moved[STEPS - 1 - i], x, R, N >> (STEPS - i))
+        else:
+            x = joined(x, moved[STEPS - 1 - i], R, N >> (STEPS - i))
+    return x

@@ -74,6 +74,54 @@ def real_code(code, first_d, first_h, first_w, KH: tl.constexpr, KW: tl.constexp
     return tl.where(code < 0, code, (ld * KH + lh) * KW + lw)
 
 
+@triton.jit
+def _over_row(
+    best, code, row, way, images, origin_w, first_w, last_w, ow, wb, c, w, inner, dw, qw, target, START: tl.constexpr,
+    KW: tl.constexpr, PAIRS: tl.constexpr, PHASE: tl.constexpr, PADDED: tl.constexpr, LOW: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, FULL: tl.constexpr, IDX: tl.constexpr, COMPUTE: tl.constexpr,
+    EQUAL: tl.constexpr, FLOAT: tl.constexpr, IGNORE: tl.constexpr, LOOSE: tl.constexpr,
+):  # fmt: skip
+    """The winner so far after one row of the window, whose first code is START. Its elements lie `way` and some from
+    `row`: what differs between images is in the one, what differs between rows in the other.
+
+    LOOSE: only the code is wanted, so the value may forget the sign of zero; NaN is looked after at the end.
+    """
+    if PAIRS:
+        # Pair o - t holds the local positions PHASE - 2t and the next one.
+        for j in tl.static_range((PHASE + 1) // 2 - (PHASE - KW) // 2):
+            if EQUAL:
+                t = (PHASE - KW) // 2 + 1 + j
+            else:
+                t = (PHASE + 1) // 2 - j
+            low, high = pair(row, images, wb.to(IDX) * BW - qw - t, w, LOW, PADDED, R, BW, IDX)
+            after_low = (ow - qw - t >= 0) & (2 * (ow - qw - t) + 1 < w)
+            if EQUAL and PHASE - 2 * t + 1 < KW:
+                at = START + PHASE - 2 * t + 1
+                best, code = consider(best, code, high.to(COMPUTE), at, after_low, target, EQUAL, FLOAT, IGNORE)
+            if PHASE - 2 * t >= 0:
+                inside = (ow - qw - t >= 0) & (2 * (ow - qw - t) < w)
+                at = START + PHASE - 2 * t
+                best, code = consider(best, code, low.to(COMPUTE), at, inside, target, EQUAL, FLOAT, IGNORE)
+            if not EQUAL and PHASE - 2 * t + 1 < KW:
+                at = START + PHASE - 2 * t + 1
+                best, code = consider(best, code, high.to(COMPUTE), at, after_low, target, EQUAL, FLOAT, IGNORE)
+    else:
+        for j in tl.static_range(KW):
+            lw = KW - 1 - j if EQUAL else j
+            spot = (origin_w + clamp(lw, first_w, last_w) * dw) * inner + c
+            if FULL:
+                value = tl.load(row + (way + spot))
+            else:
+                value = tl.load(row + (way + spot), mask=c < inner, other=0)
+            if LOOSE:
+                value = value.to(COMPUTE)
+                code = tl.where(value > best, START + lw, code)
+                best = tl.maximum(best, value, propagate_nan=tl.PropagateNan.ALL)
+            else:
+                best, code = consider(best, code, value.to(COMPUTE), START + lw, True, target, EQUAL, FLOAT, IGNORE)
+    return best, code
+
+
 @kernel
 def scan(
     x, equal, y, code_out, v, taken,
@@ -85,14 +133,14 @@ def scan(
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, LISTED: tl.constexpr, DILATED: tl.constexpr, COMPUTE: tl.constexpr, LOWEST: tl.constexpr,
     FLOAT: tl.constexpr, IGNORE: tl.constexpr, EQUAL: tl.constexpr, VALUE: tl.constexpr, CODE: tl.constexpr,
-    TAKE: tl.constexpr,
+    TAKE: tl.constexpr, SKIP: tl.constexpr,
 ):  # fmt: skip
     """Finds the winner of every window: its value, its code, or what another array has in its place.
 
     KD, KH, KW are the extents of the windows where they are small enough to be written out, else 0. Local positions in
     the padding then read the nearest real element instead: it cannot win twice, and its code is put right at the end.
     PAIRS: rows with stride 2 and one channel are read two elements at a time; PHASE is the padding's parity, qw half
-    of it.
+    of it. SKIP: windows differ, and rows that one of them does not have are not read.
     """
     block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
@@ -115,6 +163,7 @@ def scan(
     first_w, last_w = span_of(window, origin_w, stops_w, w, dw, LISTED, DILATED)
 
     LOW: tl.constexpr = float("nan") if (FLOAT and (IGNORE or EQUAL)) else LOWEST
+    LOOSE: tl.constexpr = SKIP and KW > 0 and FLOAT and not (IGNORE or EQUAL or VALUE)
     best = tl.full([BW, R, BI], LOW, COMPUTE)
     code = tl.full([BW, R, BI], -1 if EQUAL else 0, IDX)
     if EQUAL:
@@ -129,37 +178,20 @@ def scan(
             lh = (KD * KH - 1 - i if EQUAL else i) % KH
             at_d = origin_d + clamp(ld, first_d, last_d) * dd
             at_h = origin_h + clamp(lh, first_h, last_h) * dh
-            row = x + (at_d.to(tl.int64) * h + at_h) * row_length
-            if PAIRS:
-                # Pair o - t holds the local positions PHASE - 2t and the next one.
-                for j in tl.static_range((PHASE + 1) // 2 - (PHASE - KW) // 2):
-                    if EQUAL:
-                        t = (PHASE - KW) // 2 + 1 + j
-                    else:
-                        t = (PHASE + 1) // 2 - j
-                    low, high = pair(row, images, wb.to(IDX) * BW - qw - t, w, LOW, PADDED, R, BW, IDX)
-                    after_low = (ow - qw - t >= 0) & (2 * (ow - qw - t) + 1 < w)
-                    if EQUAL and PHASE - 2 * t + 1 < KW:
-                        at = (ld * KH + lh) * KW + PHASE - 2 * t + 1
-                        best, code = consider(best, code, high.to(COMPUTE), at, after_low, target, EQUAL, FLOAT, IGNORE)
-                    if PHASE - 2 * t >= 0:
-                        inside = (ow - qw - t >= 0) & (2 * (ow - qw - t) < w)
-                        at = (ld * KH + lh) * KW + PHASE - 2 * t
-                        best, code = consider(best, code, low.to(COMPUTE), at, inside, target, EQUAL, FLOAT, IGNORE)
-                    if not EQUAL and PHASE - 2 * t + 1 < KW:
-                        at = (ld * KH + lh) * KW + PHASE - 2 * t + 1
-                        best, code = consider(best, code, high.to(COMPUTE), at, after_low, target, EQUAL, FLOAT, IGNORE)
+            if SKIP:
+                if (ld <= last_d) & (lh <= last_h):
+                    best, code = _over_row(
+                        best, code, x + images, (at_d * h + at_h) * w * inner, images, origin_w, first_w, last_w,
+                        ow, wb, c, w, inner, dw, qw, target, (ld * KH + lh) * KW, KW, PAIRS, PHASE, PADDED, LOW, R, BW,
+                        FULL, IDX, COMPUTE, EQUAL, FLOAT, IGNORE, LOOSE,
+                    )  # fmt: skip
             else:
-                for j in tl.static_range(KW):
-                    lw = KW - 1 - j if EQUAL else j
-                    at_w = origin_w + clamp(lw, first_w, last_w) * dw
-                    spot = images + at_w * inner + c
-                    if FULL:
-                        value = tl.load(row + spot)
-                    else:
-                        value = tl.load(row + spot, mask=c < inner, other=0)
-                    at = (ld * KH + lh) * KW + lw
-                    best, code = consider(best, code, value.to(COMPUTE), at, True, target, EQUAL, FLOAT, IGNORE)
+                row = x + (at_d.to(tl.int64) * h + at_h) * row_length
+                best, code = _over_row(
+                    best, code, row, images, images, origin_w, first_w, last_w, ow, wb, c, w, inner, dw, qw, target,
+                    (ld * KH + lh) * KW, KW, PAIRS, PHASE, PADDED, LOW, R, BW, FULL, IDX, COMPUTE, EQUAL, FLOAT, IGNORE,
+                    LOOSE,
+                )  # fmt: skip
         if PADDED:
             code = real_code(code, first_d, first_h, first_w, KH, KW).to(IDX)
     else:
@@ -184,10 +216,10 @@ def scan(
                 lh += 1
             ld += 1
 
-    if EQUAL and FLOAT:
+    if (EQUAL and FLOAT) or LOOSE:
         code = first_nan(
-            code, target, x, images, c, inner, h, row_length, origin_d, origin_h, origin_w, first_d, first_h, first_w,
-            last_d, last_h, last_w, dd, dh, dw, ed, eh, ew, out_mask,
+            code, best if LOOSE else target, x, images, c, inner, h, row_length, origin_d, origin_h, origin_w,
+            first_d, first_h, first_w, last_d, last_h, last_w, dd, dh, dw, ed, eh, ew, out_mask,
         )  # fmt: skip
     if VALUE:
         tl.store(y + out_row + out, best.to(y.dtype.element_ty), mask=out_mask)
