@@ -128,10 +128,9 @@ def torch_and_jax(
     }
     function, tensors = functions[operation]
     made: dict[str, Callable[[], Any]] = {"torch": lambda: function(*tensors)}
-    if x.dtype == torch.float32 and not last:
-        torch._dynamo.reset()
-        compiled = torch.compile(function)
-        made["compile"] = lambda: compiled(*tensors)
+    torch._dynamo.reset()
+    compiled = torch.compile(function)
+    made["compile"] = lambda: compiled(*tensors)
     made["jax"] = jax_call(x, v, g, k, s, p, last, operation)
     return made
 
