@@ -301,6 +301,7 @@ def test_rows_that_are_done_together_have_one_that_needs_care(rng, dtype, specia
         (61, 128, 2, 2, "VALID"),
         (90, 40, 3, 2, "SAME"),
         (50, 65, 7, 1, "SAME"),
+        (40, 70, 5, 1, "SAME"),
     ):
         ours = [pw.regular(height, k, s, padding), pw.regular(width, k, s, padding)]
         planes, channels = Pool.of((70, height, width), "CHW", ours), Pool.of((height, width, 70), "HWC", ours)

@@ -26,7 +26,8 @@ template <class Order, Mode mode, What what> struct Scanner {
         int64_t begin;           // where they begin in the room
         int64_t pitch;           // from a row to the next, in the room
         int64_t rows = 1;        // there is room for
-        bool joined = false;     // rows without padding, which follow one another in the results too
+        bool joined = false;     // rows follow one another without padding, here and in the results
+        bool mended = false;     // although windows reach over their ends
     };
 
     const Scan& job;
@@ -62,7 +63,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     static constexpr bool two_zeros = Order::has_nan || !Order::key_is_value;
     using Natural = Vec<typename IntOf<sizeof(Key)>::natural, lanes>;   // codes that are compared
 
-    static constexpr int64_t together_bytes = 1 << 11;   // more, and memory waits meanwhile
+    static constexpr int64_t together_bytes = 1 << 11, mended_bytes = 1 << 13;   // more, and memory waits meanwhile
 
     void prepare_columns(const Box& box, Scratch& scratch) {
         constexpr int64_t most_elements = 64;   // so that the code of padding, which is larger than all others, fits any lane
@@ -79,11 +80,12 @@ template <class Order, Mode mode, What what> struct Scanner {
         const int a = g.rank - 2;
         x_row = g.axes[a].stride * job.x.step[a], y_row = job.y.step[a], code_row = job.code.step[a];
         const int64_t end = (w1 - w0) * g.inner, margin = 2 * axis.stride * lanes;
-        columns.joined =
-            columns.count == end * axis.stride && reach < axis.stride && (!writes_value || y_row == end) && (!writes_code || code_row == end);
+        columns.joined = columns.count == end * axis.stride && (!writes_value || y_row == end) && (!writes_code || code_row == end);
+        if (columns.joined && reach >= axis.stride) columns.joined = columns.mended = can_mend();
         columns.pitch = columns.joined ? columns.count : (to - from) * g.inner + margin;
-        columns.rows = larger(1, smaller(box.high[a] - box.low[a], together_bytes / (columns.pitch * static_cast<int64_t>(sizeof(Key)))));
-        const int64_t room = columns.rows * columns.pitch + margin;
+        const int64_t most = (columns.mended ? mended_bytes : together_bytes) / (columns.pitch * static_cast<int64_t>(sizeof(Key)));
+        columns.rows = larger(1, smaller(box.high[a] - box.low[a], most));
+        const int64_t room = columns.rows * columns.pitch + reach * g.inner + margin;
         columns.keys = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(room)));
         columns.codes = static_cast<I*>(reserve(scratch, 3, sizeof(I) * static_cast<size_t>(room)));
         for (int64_t i = 0; i < room; ++i) columns.keys[i] = lowest_real(), columns.codes[i] = static_cast<I>(most_elements);
@@ -94,25 +96,29 @@ template <class Order, Mode mode, What what> struct Scanner {
         else return Order::lowest();
     }
 
-    template <int vectors> POOLGRAD_INLINE void compare_rows(const Stored* p, Key* keys, I* codes, Keys (&sum)[vectors]) const {
+    // With `two`, also those of the row of windows below, which has all rows but one in common.
+    template <int vectors, bool two> POOLGRAD_INLINE void compare_rows(const Stored* p, Key* keys, I* codes, Keys (&sum)[vectors]) const {
         const Tap* const rows = taps;
-        const int64_t count = tap_count;
+        const int64_t count = tap_count, pitch = columns.pitch;
         Keys best[vectors];
         Codes at[vectors];
-        for (int u = 0; u < vectors; ++u) {
-            const Values element = load<Values>(p + rows[0].offset + u * lanes);
-            best[u] = order.keys(element), at[u] = Codes{} + static_cast<I>(rows[0].code);
+        const auto key_at = [&](const Stored* from, int u) __attribute__((always_inline)) {
+            const Values element = load<Values>(from + u * lanes);
             if constexpr (Order::has_nan) sum[u] += element;
-        }
-        for (int64_t t = 1; t < count; ++t)
+            return order.keys(element);
+        };
+        for (int u = 0; u < vectors; ++u) best[u] = key_at(p + rows[two].offset, u), at[u] = Codes{} + static_cast<I>(rows[0].code);
+        for (int64_t t = 1 + two; t < count; ++t)
             for (int u = 0; u < vectors; ++u) {
-                const Values element = load<Values>(p + rows[t].offset + u * lanes);
-                const Keys key = order.keys(element);
-                if constexpr (Order::has_nan) sum[u] += element;
+                const Keys key = key_at(p + rows[t].offset, u);
                 if constexpr (writes_code) at[u] = key > best[u] ? Codes{} + static_cast<I>(rows[t].code) : at[u];
                 best[u] = larger_lanes(key, best[u]);
             }
         for (int u = 0; u < vectors; ++u) {
+            if constexpr (two) {
+                store(keys + pitch + u * lanes, larger_lanes(key_at(p + rows[count - 1].offset + x_row, u), best[u]));
+                best[u] = larger_lanes(key_at(p + rows[0].offset, u), best[u]);
+            }
             store(keys + u * lanes, best[u]);
             if constexpr (writes_code) store(codes + u * lanes, at[u]);
         }
@@ -148,8 +154,8 @@ template <class Order, Mode mode, What what> struct Scanner {
         return false;
     }
 
-    // The winners of the columns of a row of windows; false if a NaN was met.
-    POOLGRAD_INLINE bool compare_all_rows(int64_t r) const {
+    // The winners of the columns of a row of windows, or of two; false if a NaN was met.
+    template <bool two> POOLGRAD_INLINE bool compare_all_rows(int64_t r) const {
         const Stored* const from = x + columns.first + r * x_row;
         Key* const keys = columns.keys + r * columns.pitch + columns.begin;
         I* const codes = columns.codes + r * columns.pitch + columns.begin;
@@ -157,14 +163,14 @@ template <class Order, Mode mode, What what> struct Scanner {
         Keys sum[2] = {};
         int64_t i = 0;
         for (; i + 2 * lanes <= count; i += 2 * lanes) {
-            if (ahead) look_ahead(columns.first + r * x_row + i, 2 * lanes);
-            compare_rows<2>(from + i, keys + i, codes + i, sum);
+            for (int below = 0; ahead && below <= two; ++below) look_ahead(columns.first + (r + below) * x_row + i, 2 * lanes);
+            compare_rows<2, two>(from + i, keys + i, codes + i, sum);
         }
         for (; i < count; i += lanes) {
             const int64_t last = smaller(i, count - lanes);   // overlaps the block before
-            if (ahead) look_ahead(columns.first + r * x_row + last, lanes);
+            for (int below = 0; ahead && below <= two; ++below) look_ahead(columns.first + (r + below) * x_row + last, lanes);
             Keys more[1] = {};
-            compare_rows<1>(from + last, keys + last, codes + last, more);
+            compare_rows<1, two>(from + last, keys + last, codes + last, more);
             if constexpr (Order::has_nan) sum[0] += more[0];
         }
         if constexpr (Order::has_nan) return !any_nan(sum[0] + sum[1]);
@@ -173,8 +179,14 @@ template <class Order, Mode mode, What what> struct Scanner {
 
     // `fixed` is the window along the row, or 0 for any.
     template <class Step, int fixed> __attribute__((noinline)) bool rows_by_columns(int64_t w0, int64_t w1, int64_t rows) {
-        for (int64_t r = 0; r < rows; ++r)
-            if (!compare_all_rows(r)) return false;
+        int64_t done = 0;
+        if constexpr (!writes_code) {
+            const bool in_twos = g.rank == 2 && tap_count > 1 && g.axes[0].stride == g.axes[0].dilation;
+            for (; in_twos && done + 2 <= rows; done += 2)
+                if (!compare_all_rows<true>(done)) return false;
+        }
+        for (; done < rows; ++done)
+            if (!compare_all_rows<false>(done)) return false;
         Codes zeros{}, nans{};
         const int64_t row = (w1 - w0) * g.inner, window = fixed ? fixed : axis.window, step = axis.dilation * g.inner;
         const int64_t end = columns.joined ? rows * row : row, lines = columns.joined ? 1 : rows;
@@ -202,8 +214,40 @@ template <class Order, Mode mode, What what> struct Scanner {
                 }
             }
         }
+        if constexpr (mends && fixed > 0) {
+            if (columns.mended && mend_ends<fixed>(rows, row)) zeros = ~Codes{};
+        }
         return !any_lane(nans) && (!any_lane(zeros) || !has_negative_zero(rows));
     }
+
+    // Stride 1 and as many windows as columns: rows can be joined, and windows that reach over their ends are done again.
+    static constexpr bool mends = what == What::value && Order::key_is_value;
+
+    bool can_mend() const {
+        const bool odd = axis.window == 3 || axis.window == 5 || axis.window == 7;
+        return mends && odd && axis.dilation == 1 && axis.stride == 1 && g.inner == 1 && 2 * axis.before == axis.window - 1 &&
+               axis.size > axis.window;
+    }
+
+    // Returns whether a maximum is zero.
+    template <int window> POOLGRAD_INLINE bool mend_ends(int64_t rows, int64_t row) const {
+        constexpr int half = window / 2;
+        bool zero = false;
+        for (int64_t r = 0; r < rows; ++r) {
+            const Key *const left = columns.keys + columns.begin + r * row, *const right = left + row - 1;
+            Stored* const to = y + r * row;
+            Key low = left[0], high = right[0];
+            for (int j = 1; j < half; ++j) low = larger_of(left[j], low), high = larger_of(right[-j], high);
+            for (int o = 0; o < half; ++o) {
+                low = larger_of(left[o + half], low), high = larger_of(right[-o - half], high);
+                to[o] = order.value(low), to[row - 1 - o] = order.value(high);
+                zero |= low == 0 || high == 0;
+            }
+        }
+        return zero;
+    }
+
+    static POOLGRAD_INLINE Key larger_of(Key a, Key b) { return a > b ? a : b; }
 
     // How many rows of windows from here on can be done together: those that read alike.
     int64_t rows_together(const Box& box, const RowWalk& walk) const {
@@ -217,6 +261,10 @@ template <class Order, Mode mode, What what> struct Scanner {
     bool whole_rows(int64_t w0, int64_t w1, int64_t rows) {
         if constexpr (by_columns) {
             if (!columns.keys) return false;
+            if constexpr (mends) {
+                if (columns.mended && axis.window == 5) return rows_by_columns<EveryElement, 5>(w0, w1, rows);
+                if (columns.mended && axis.window == 7) return rows_by_columns<EveryElement, 7>(w0, w1, rows);
+            }
             if (axis.stride == 1)
                 return axis.window == 3 ? rows_by_columns<EveryElement, 3>(w0, w1, rows) : rows_by_columns<EveryElement, 0>(w0, w1, rows);
             return axis.window == 3 ? rows_by_columns<EverySecond, 3>(w0, w1, rows) : rows_by_columns<EverySecond, 0>(w0, w1, rows);
