@@ -217,11 +217,31 @@ def test_rows_in_chunks(chunk, dtype, device):
     equal(GPU.spread(first, g), GPU.spread(last, gl))
 
 
-def test_windows_that_are_drawn_anew_are_not_compiled_anew(device):
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int32, torch.uint8], ids=str)
+def test_whole_numbers_in_padded_volumes(dtype, device):
+    """Nothing outside the array wins, however low the numbers in it are."""
+    pool = Pool((1, 1, 3, 3, 8), 2, (*[explicit(3, 3, 2, 1, 1)] * 2, explicit(8, 3, 2, 1, 1)), 1)
+    x = torch.full(pool.shape, 0 if dtype == torch.uint8 else -5, dtype=dtype, device=device)
+    y, choice = GPU.maximum_and_choice(pool, x, "propagate")
+    assert torch.equal(y, torch.full_like(y, x.flatten()[0].item()))
+    np.testing.assert_array_equal(as_numpy(choice), as_numpy(GPU.choose(pool, x, "propagate")))
+    assert as_numpy(choice)[0, 0, 0, 0].tolist() == [13, 12, 12, 12]
+    assert as_numpy(choice)[0, 0, 1, 1].tolist() == [1, 0, 0, 0]
+
+
+def test_nan_in_listed_windows_of_short_floats(device):
+    pool = Pool((1, 5), 1, (fractional(5, [0, 2, 5]),), 1)
+    for dtype in FLOATS[:3]:
+        x = torch.tensor([[1.0, np.nan, 2, 3, 4]], dtype=dtype, device=device)
+        assert GPU.choose(pool, x, "propagate").tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("overlapping", [False, True])
+def test_windows_that_are_drawn_anew_are_not_compiled_anew(overlapping, device):
     """What a kernel is compiled for does not tell one drawing of fractional windows from another."""
     compiled = set()
     for seed in range(30):
-        axes = [fractional(64, sequences.fractional(64, 1.44, seed=seed, seed2=axis), True) for axis in (1, 2)]
+        axes = [fractional(64, sequences.fractional(64, 1.44, seed=seed, seed2=axis), overlapping) for axis in (1, 2)]
         pool = Pool((2, 3, 64, 64), 2, tuple(axes), 2)
         for start in (
             launch.scan(pool, device, torch.float32, "propagate", False, True, False, False),
@@ -441,7 +461,10 @@ class StandIn:
         assert warmup
         self.found.append((grid, named, num_warps))
         other = "31" if num_warps in self.wrong_with else "1"
-        code = f"%9 = shl nuw nsw <2 x i32> %8, <i32 {other}, i32 1>, !dbg !16"
+        code = (
+            f"%9 = shl nuw nsw <2 x i32> %8, <i32 {other}, i32 1>, !dbg !16\n"
+            "%10 = shufflevector <2 x i32> %7, <2 x i32> %9, <2 x i32> <i32 0, i32 3>, !dbg !16\n"
+        )
         return Found(code, self.started)
 
     @staticmethod
@@ -490,6 +513,20 @@ def test_the_compiled_kernel_is_found_once_for_each_kind_of_arrays(monkeypatch):
     assert len(kernel.found) == 3
     start(StandIn.array(at=8), StandIn.array())
     assert len(kernel.found) == 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "code"),
+    [
+        (False, "%3 = shl nuw nsw <2 x i32> %2, splat (i32 1)\n%4 = shl i32 %1, 31"),
+        (False, "%3 = shl nuw nsw <2 x i32> %2, <i32 1, i32 2>\n%4 = extractelement <2 x i32> %3, i64 0"),
+        (True, "%3 = shl <2 x i32> %2, <i32 1, i32 -1>"),
+        (True, "%3 = shl nsw <2 x i32> %2, <i32 7, i32 1>\n%5 = shufflevector <2 x i32> %3, <2 x i32> %4, "
+               "<2 x i32> <i32 2, i32 1>"),
+    ],
+)  # fmt: skip
+def test_only_shifts_of_which_a_lane_is_dropped_are_suspect(wrong, code):
+    assert launch.miscompiled(code) == wrong
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")

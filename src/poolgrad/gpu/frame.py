@@ -42,7 +42,8 @@ class Axis:
     def idle(self) -> bool:
         """Whether every window is one element, in order."""
         w = self.windows
-        return w.regular and w.window == 1 and w.stride == 1 and w.before == 0 and self._divisors is None
+        single = w.regular and w.window == 1 and w.stride == 1 and w.before == 0 and self.extent == 1
+        return single and w.count == w.size and self._divisors is None
 
     @cached_property
     def origins(self) -> Int64Array:
@@ -105,10 +106,14 @@ class Frame:
 
     @property
     def padded(self) -> bool:
-        """Whether a window has local positions outside the array, before it or behind it."""
+        """Whether a window has local positions outside the array, before it or behind it. (Listed windows, of which the
+        last one ends where the drawing says, are cut at their own ends in any case.)"""
         return any(
             axis.windows.count > 0
-            and (axis.origins[0] < 0 or axis.origins[-1] + (axis.extent - 1) * axis.dilation >= axis.size)
+            and (
+                axis.origins[0] < 0
+                or (self.uniform and axis.origins[-1] + (axis.extent - 1) * axis.dilation >= axis.size)
+            )
             for axis in self.axes
         )
 

@@ -9,7 +9,7 @@ import triton.language as tl
 
 from .sums import add, inverse, rounded, share, widen
 from .tiles import along, beside, clamp, joined, kernel, lengths, pair, place
-from .winners import consider, first_nan, real_code
+from .winners import comparable, consider, first_nan, real_code
 
 
 @triton.jit
@@ -387,7 +387,7 @@ def _collect(
             count = tl.load(divisors_d + od) * tl.load(divisors_h + oh) * tl.load(divisors_w + ow)
             more, rest = share(more, rest, count, SUM, TWOFOLD)
         else:
-            theirs = tl.load(y + row + at, mask=mask, other=0)
+            theirs = comparable(tl.load(y + row + at, mask=mask, other=0))
             member = ((mine == theirs) | ((mine != mine) & (theirs != theirs))) & mask
             if MODE == "split":
                 count = tl.load(counts + row + at, mask=mask, other=1)
@@ -430,7 +430,9 @@ def put_any(
     KIND: tl.constexpr = tl.float64 if TWOFOLD else SUM
     high = tl.zeros([BW, R, BI], KIND)
     low = tl.zeros([BW, R, BI], KIND)
-    mine = tl.load(x + line + spot, mask=tile_mask, other=0) if MODE == "ties" or MODE == "split" else high
+    mine = high
+    if MODE == "ties" or MODE == "split":
+        mine = comparable(tl.load(x + line + spot, mask=tile_mask, other=0))
     first_w = tl.load(from_w + at_w, mask=at_w < w, other=0).to(IDX)
     last_w = tl.load(to_w + at_w, mask=at_w < w, other=0).to(IDX)
     first_d = tl.load(from_d + at_d)

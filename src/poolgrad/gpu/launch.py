@@ -103,14 +103,24 @@ def miscompiled(code: str) -> bool:
     into a register, spills them into their neighbours. (Seen with Triton 3.6, LLVM 22: masks of stores became too
     narrow.)
     """
-    for promise, bits, amounts in _SHIFTS.findall(code):
+    promises = set()
+    for name, promise, bits, amounts in _SHIFTS.findall(code):
         each = [int(amount) for amount in _AMOUNTS.findall(amounts)]
-        if (promise and len(set(each)) > 1) or any(not 0 <= amount < int(bits) for amount in each):
+        if any(not 0 <= amount < int(bits) for amount in each):
+            return True
+        if promise and len(set(each)) > 1:
+            promises.add(name)
+    for lanes, first, second, chosen in _BLENDS.findall(code) if promises else ():
+        taken = [int(lane) for lane in _AMOUNTS.findall(chosen)]
+        of_first = len({lane for lane in taken if lane < int(lanes)})
+        of_second = len({lane for lane in taken if lane >= int(lanes)})
+        if (first in promises and of_first < int(lanes)) or (second in promises and of_second < int(lanes)):
             return True
     return False
 
 
-_SHIFTS: Final = re.compile(r"shl (nuw )?(?:nsw )?<\d+ x i(\d+)> [^,]+, <([^>]*)>")
+_SHIFTS: Final = re.compile(r"(%\w+) = shl ((?:nuw |nsw )*)<\d+ x i(\d+)> [^,]+, <([^>]*)>")
+_BLENDS: Final = re.compile(r"shufflevector <(\d+) x i\d+> (%\w+), <\d+ x i\d+> (%\w+), <\d+ x i32> <([^>]*)>")
 _AMOUNTS: Final = re.compile(r"i\d+ (-?\d+)")
 _CAPTURED: Final[set[Start]] = set()
 
@@ -361,10 +371,12 @@ def scan_rows(
     packed = nan == "propagate" and _packs(device, dtype)
     coded, planes, short = code or not value, frame.axes[0].count > 1, dtype in (torch.bfloat16, torch.float16)
     owned = _owned(frame, many=short and not coded)
+    if not _shares_rows(frame, owned):
+        owned = _owned(frame)
     if not _shares_rows(frame, owned) or (planes and not value and not short):
         return None  # codes of many rows at once take more registers than the sharing saves
     blocks, arguments = _sharing(frame, owned, dtype.itemsize)
-    kernel = rows.scan_chunks if planes and coded and arguments["CHUNK"] > 0 else rows.scan_rows
+    kernel = rows.scan_chunks if planes and coded and short and arguments["CHUNK"] > 0 else rows.scan_rows
     return start(
         kernel, frame, tile_of(frame, dtype.itemsize, "code" if coded else "value"), blocks,
         **arguments, **comparing(dtype, nan), VALUE=value, CODE=code, TAKE=take, PACKED=packed,
@@ -398,7 +410,8 @@ def mean_rows(pool: Pool, device: torch.device, dtype: torch.dtype) -> Start | N
 def _owned(frame: Frame, many: bool = False) -> tuple[int, int]:
     """How many planes and rows of windows a program owns: what fits into the registers."""
     d, h, _ = frame.axes
-    return (2, 4 if many and frame.inner == 1 else 2) if d.count > 1 else (1, min(4, _power(h.count)))
+    planes, rows_of_windows = (1, 4) if d.count == 1 else (2, 4 if many and frame.inner == 1 else 2)
+    return planes, min(rows_of_windows, _power(h.count))
 
 
 def _shares_rows(frame: Frame, owned: tuple[int, int]) -> bool:
@@ -429,7 +442,7 @@ def _sharing(frame: Frame, owned: tuple[int, int], itemsize: int) -> tuple[list[
 
 def chunk_of(size: int, itemsize: int) -> int:
     """How many neighbours of a row a thread can load at once; 0 if they must be loaded one by one."""
-    chunk = min(16 // itemsize, _divisor(size))
+    chunk = min(16 // itemsize, 8, _divisor(size))
     return chunk if chunk > 1 else 0
 
 

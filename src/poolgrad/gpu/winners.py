@@ -11,6 +11,15 @@ from .tiles import along, clamp, kernel, lengths, origin_of, pair, place, span_o
 
 
 @triton.jit
+def comparable(value):
+    """The value in a type that it can be compared in: Triton's interpreter has only the bits of bfloat16."""
+    if value.dtype == tl.bfloat16:
+        return value.to(tl.float32)
+    else:
+        return value
+
+
+@triton.jit
 def beats(value, best, FLOAT: tl.constexpr, IGNORE: tl.constexpr):
     """Whether a later element wins. One that is only as good does not; NaN does, or (IGNORE) never does."""
     if FLOAT:
@@ -56,6 +65,7 @@ def first_nan(
                 while lw < ew:
                     inside = (lw >= first_w) & (lw <= last_w) & mask
                     value = tl.load(row + (images + (origin_w + lw * dw) * inner + c), mask=inside, other=0)
+                    value = value.to(target.dtype)
                     local = ((ld * eh + lh) * ew + lw).to(code.dtype)
                     found = tl.where((value != value) & (found < 0), local, found)
                     lw += 1
@@ -323,7 +333,7 @@ def members(
     first_w, last_w = span_of(window, origin_w, stops_w, w, dw, True, True)
     row_length = w.to(tl.int64) * inner
     images = r * (d.to(IDX) * h * w * inner)
-    theirs = tl.load(y + out_row + out, mask=out_mask, other=0)
+    theirs = comparable(tl.load(y + out_row + out, mask=out_mask, other=0))
     count = tl.zeros([BW, R, BI], tl.int64)
     high = tl.zeros([BW, R, BI], tl.float64 if TWOFOLD else SUM)
     low = tl.zeros([BW, R, BI], tl.float64 if TWOFOLD else SUM)
@@ -336,7 +346,7 @@ def members(
             while lw < ew:
                 inside = (lw >= first_w) & (lw <= last_w) & out_mask
                 at = images + (origin_w + lw * dw) * inner + c
-                mine = tl.load(x + row + at, mask=inside, other=0)
+                mine = comparable(tl.load(x + row + at, mask=inside, other=0))
                 member = ((mine == theirs) | ((mine != mine) & (theirs != theirs))) & inside
                 count += member.to(tl.int64)
                 if not COUNT:
