@@ -12,6 +12,7 @@ shift
 build=$PWD/build/sanitize
 overlay=$build/overlay
 PATH=$(dirname "$python"):$PATH
+mkdir -p "$build"
 
 "$python" -c 'import nanobind' 2>/dev/null && command -v cmake ninja >/dev/null ||
     "$python" -m pip install --quiet --disable-pip-version-check cmake ninja nanobind
