@@ -7,8 +7,8 @@ of additions. Neighbours come first, because that is where the compiler puts nei
 elements lie side by side.
 
 Sizes are ordinary arguments: a kernel is compiled once per operation, dtype and window, not per shape. (Tiles are
-powers of two that small arrays cut short, alignment is a constant, and so are the longest of listed windows and how many
-of them share an element: some classes of shape have their own kernel.)
+powers of two that small arrays cut short, alignment is a constant, and so are the longest of listed windows and how
+many of them share an element: some classes of shape have their own kernel.)
 """
 
 # mypy: ignore-errors
