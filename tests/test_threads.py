@@ -195,6 +195,31 @@ def test_other_threads_run_meanwhile():
     )
 
 
+@pytest.mark.skipif(
+    sys.platform != "linux" or len(os.sched_getaffinity(0)) < 2, reason="needs Linux and two processors to choose from"
+)
+def test_workers_keep_off_the_processor_of_the_caller():
+    """Woken where the caller runs they would wait behind it, and two threads would take as long as one."""
+    run_python(
+        """
+        import os, threading, numpy as np, poolgrad as pg
+        allowed = os.sched_getaffinity(0)
+        pg.set_num_threads(2)
+        x = np.zeros((8, 64, 64, 64), np.float32)
+        def masks():
+            return {int(task): os.sched_getaffinity(int(task)) for task in os.listdir("/proc/self/task")}
+        before = masks()
+        pg.raw_ops.MaxPool(input=x, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="SAME")
+        after = masks()
+        workers = after.keys() - before.keys()
+        assert len(workers) == 1, workers
+        assert all(after[worker] < allowed and len(after[worker]) == len(allowed) - 1 for worker in workers), after
+        assert all(after[task] == before[task] for task in before)
+        """,
+        OPENBLAS_NUM_THREADS="1",
+    )
+
+
 @pytest.mark.parametrize(
     "ending",
     [

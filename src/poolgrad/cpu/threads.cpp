@@ -10,6 +10,7 @@
 #include <new>
 #include <system_error>
 #include <thread>
+#include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -75,17 +76,40 @@ void pause() {
 #endif
 }
 
+// Some kernels wake a thread on the processor of the one that wakes it, where it waits behind the caller while others
+// idle: the job takes as long as with one thread. So workers keep off the caller's processor.
+struct Worker {
+#if defined(__linux__)
+    pthread_t thread;
+    int kept_off = -1;   // this processor
+
+    void keep_off(int cpu, const cpu_set_t& others) {
+        if (cpu != kept_off && pthread_setaffinity_np(thread, sizeof others, &others) == 0) kept_off = cpu;
+    }
+#endif
+};
+
 struct Pool {
     std::mutex in_use;                 // held by the caller whose job runs
     std::atomic<Job*> job{nullptr};
     std::atomic<int> inside{0};        // workers that may hold a pointer to the job
     std::atomic<uint32_t> epoch{0};    // changes with every job
-    int workers = 0;
+    std::vector<Worker> workers;
 
-    void start_workers(int wanted) {
-        try {
-            for (; workers < wanted; ++workers) std::thread([this, index = workers] { serve(index); }).detach();
-        } catch (const std::system_error&) {   // the system gives no more: those that are there will do
+    void start_workers(size_t wanted) {
+        while (workers.size() < wanted) {
+            const int index = static_cast<int>(workers.size());
+            Worker& worker = workers.emplace_back();
+            try {
+                std::thread started([this, index] { serve(index); });
+#if defined(__linux__)
+                worker.thread = started.native_handle();
+#endif
+                started.detach();
+            } catch (const std::system_error&) {   // the system gives no more: those that are there will do
+                workers.pop_back();
+                return;
+            }
         }
     }
 
@@ -102,8 +126,24 @@ struct Pool {
         }
     }
 
+    void keep_off_caller(size_t helpers) {
+#if defined(__linux__)
+        const int here = sched_getcpu();
+        helpers = std::min(helpers, workers.size());
+        if (std::all_of(workers.begin(), workers.begin() + helpers, [=](const Worker& w) { return w.kept_off == here; })) return;
+        cpu_set_t others;
+        if (here < 0 || sched_getaffinity(0, sizeof others, &others) != 0) return;
+        CPU_CLR(here, &others);
+        if (CPU_COUNT(&others) == 0) return;
+        for (size_t i = 0; i < helpers; ++i) workers[i].keep_off(here, others);
+#else
+        (void)helpers;
+#endif
+    }
+
     void run(Job& mine) {
         start_workers(mine.helpers);
+        keep_off_caller(mine.helpers);
         job.store(&mine);
         epoch.fetch_add(1);
         epoch.notify_all();
