@@ -26,7 +26,7 @@ PROGRAM = textwrap.dedent(
         def __getitem__(self, grid):
             return self.compile
 
-        def compile(self, *arrays, num_warps=4, enable_fp_fusion=True, **named):
+        def compile(self, *arrays, num_warps=4, enable_fp_fusion=True, maxnreg=None, **named):
             given = dict(zip(self.kernel.arg_names, arrays)) | named
             signature, constants = {}, {}
             for i, p in enumerate(self.kernel.params):
@@ -36,7 +36,7 @@ PROGRAM = textwrap.dedent(
                 else:
                     signature[p.name] = POINTERS[value.dtype] if isinstance(value, torch.Tensor) else "i32"
             source = ASTSource(fn=self.kernel, signature=signature, constexprs=constants)
-            options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion}
+            options = {"num_warps": num_warps, "enable_fp_fusion": enable_fp_fusion, "maxnreg": maxnreg}
             asm = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options).asm
             assert "ld.global" in asm["ptx"]
             assert not launch.miscompiled(asm["llir"]), self.kernel.__name__

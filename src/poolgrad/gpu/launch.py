@@ -27,6 +27,8 @@ ROWS_WRITTEN_OUT: Final = 135
 """Kernels that share rows are written out up to so many elements."""
 FEW_WINDOWS: Final = 27
 """Where an element lies in so many windows at most, they are written out."""
+LIMITED: Final = 27
+"""Up to so many elements a window, kernels do with the registers that their tile allows."""
 LONGEST_GRID: Final = 65535
 """How long the second and third dimension of a grid may be."""
 KEPT: Final = 256
@@ -131,31 +133,40 @@ def _pointer(argument: Any) -> Any:
 
 class Tile(NamedTuple):
     """About how many elements a program owns, and how many warps of 32 threads work on them. Where what they read lies
-    scattered, neighbouring threads should have neighbouring elements, not several of them each."""
+    scattered, neighbouring threads should have neighbouring elements, not several of them each. `registers`: the most
+    that a thread may have (0: as many as it wants), where one warp more on every part of the GPU is worth it."""
 
     elements: int
     warps: int
     scattered: bool = False
+    registers: int = 0
 
 
 def tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
     """The tile that measured best. `work` is what is done: "value", "code" or "mean" of windows, "put" or "spread" of
     gradients, or "fused" for both in one."""
+    tile = _tile_of(frame, itemsize, work)
+    return tile if frame.elements <= LIMITED and itemsize <= 4 else tile._replace(registers=0)
+
+
+def _tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
     short, in_rows, planes = itemsize < 4, frame.inner == 1, frame.axes[0].size > 1
     if not frame.uniform:
-        return Tile(
-            *((256, 2) if planes and work != "value" else (512, 4) if work in ("put", "spread") else (256, 1)), True
-        )
+        if work in ("put", "spread"):
+            return Tile(256, 2, True) if planes else Tile(512, 4, True, 48 if work == "put" else 0)
+        return Tile(256, 2 if planes and work != "value" else 1, True, 48 if work == "code" else 0)
     if all(axis.window <= axis.stride for axis in frame.axes):
         if work == "spread":
-            return Tile(512, 2) if short else Tile(256, 2) if in_rows else Tile(512, 8)
+            return Tile(512, 2) if short else Tile(256, 2) if in_rows else Tile(2048, 16) if planes else Tile(512, 8)
         return Tile(256, 4) if not short else Tile(256, 2) if work in ("code", "fused") else Tile(512, 2)
+    if planes and not in_rows and itemsize <= 4:
+        return _tile_of_volumes(short, work)
     if work == "spread":
-        return Tile(512, 2) if short else Tile(256, 1)
+        return Tile(512, 2) if short else Tile(256, 1, registers=128 if planes else 0)
     if work == "put":
         return Tile(512, 2) if short else Tile(512, 4) if not in_rows else Tile(128, 1) if planes else Tile(256, 2)
     if work == "mean":
-        return (Tile(128, 1) if short else Tile(64, 1)) if planes else Tile(256, 1 if short else 2)
+        return (Tile(128, 1, registers=168) if short else Tile(64, 1)) if planes else Tile(256, 1 if short else 2)
     if short:
         if in_rows:
             return Tile(*((64, 1) if planes else (128, 1)) if work == "value" else (256, 2) if planes else (256, 1))
@@ -165,6 +176,17 @@ def tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
     if work == "code":
         return Tile(256, 2) if in_rows else Tile(128, 1)
     return Tile(64, 1)
+
+
+def _tile_of_volumes(short: bool, work: str) -> Tile:
+    """The same for volumes with their channels last and windows that overlap."""
+    return {
+        "spread": Tile(512, 2) if short else Tile(512, 4, registers=128),
+        "put": Tile(512, 2) if short else Tile(512, 4),
+        "mean": Tile(128, 1, registers=168) if short else Tile(256, 4, registers=80),
+        "code": Tile(128, 1, registers=128 if short else 0),
+        "value": Tile(128, 1, registers=128) if short else Tile(64, 1, registers=96),
+    }[work]
 
 
 def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments: Any) -> Start:
@@ -190,6 +212,8 @@ def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments:
         "FLAT": flat, "ONE_W": nw == 1, "ONE_I": ni == 1, "IDX": tl.int64 if frame.wide else tl.int32,
         "num_warps": tile.warps,
     }  # fmt: skip
+    if tile.registers and torch.version.hip is None:
+        common["maxnreg"] = tile.registers
     if arguments.get("CHUNK", 0) > 0:  # not more than a thread has
         arguments["CHUNK"] = min(arguments["CHUNK"], max(bw * r // (32 * tile.warps), 1))
     grid = (places[1] * places[0] * blocks, 1, 1) if flat else (places[1], places[0], blocks)
