@@ -29,6 +29,8 @@ FEW_WINDOWS: Final = 27
 """Where an element lies in so many windows at most, they are written out."""
 LIMITED: Final = 27
 """Up to so many elements a window, kernels do with the registers that their tile allows."""
+MOST_WARPS: Final = 32
+"""How many warps a program can have."""
 LONGEST_GRID: Final = 65535
 """How long the second and third dimension of a grid may be."""
 KEPT: Final = 256
@@ -82,7 +84,7 @@ class Start:
             self.compiled[kind](*pointers, *self.rest)
             return
         for warps in (1, 2, 4):  # times as many as asked for
-            more = self.arguments | {"num_warps": warps * self.arguments["num_warps"]}
+            more = self.arguments | {"num_warps": min(warps * self.arguments["num_warps"], MOST_WARPS)}
             found = self.kernel.run(*arrays, grid=self.grid, warmup=True, **more)
             if found is None:
                 self.kernel[self.grid](*arrays, **self.arguments)  # interpreted
@@ -157,8 +159,19 @@ def _tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
         return Tile(256, 2 if planes and work != "value" else 1, True, 48 if work == "code" else 0)
     if all(axis.window <= axis.stride for axis in frame.axes):
         if work == "spread":
-            return Tile(512, 2) if short else Tile(256, 2) if in_rows else Tile(2048, 16) if planes else Tile(512, 8)
-        return Tile(256, 4) if not short else Tile(256, 2) if work in ("code", "fused") else Tile(512, 2)
+            return (
+                Tile(512, 2)
+                if short
+                else Tile(256, 2)
+                if in_rows
+                else Tile(4096, 32)
+                if planes and itemsize == 4
+                else Tile(512, 8)
+            )
+        if not short:
+            return Tile(256, 4)
+        few = work in ("code", "fused") or (work == "value" and planes and not in_rows)
+        return Tile(256, 2) if few else Tile(512, 2)
     if planes and not in_rows and itemsize <= 4:
         return _tile_of_volumes(short, work)
     if work == "spread":
@@ -166,7 +179,9 @@ def _tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
     if work == "put":
         return Tile(512, 2) if short else Tile(512, 4) if not in_rows else Tile(128, 1) if planes else Tile(256, 2)
     if work == "mean":
-        return (Tile(128, 1, registers=168) if short else Tile(64, 1)) if planes else Tile(256, 1 if short else 2)
+        if planes:
+            return Tile(128, 1, registers=168) if short else Tile(64, 1)
+        return Tile(256, 1) if short else Tile(256 if in_rows else 128, 2)
     if short:
         if in_rows:
             return Tile(*((64, 1) if planes else (128, 1)) if work == "value" else (256, 2) if planes else (256, 1))
