@@ -265,3 +265,26 @@ def test_multiprocessing_with_fork():
     """
     )
     assert out.strip() == "same"
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or "POOLGRAD_SANITIZED" in os.environ, reason="needs the limit on a process's memory"
+)
+def test_fewer_threads_than_wanted_do_the_work():
+    """Every thread takes some MB of the address space; where that ends, those that could be started do."""
+    out = run_python(
+        BIG
+        + """
+    import os, resource
+    pg.set_num_threads(1)
+    wanted = pg.raw_ops.MaxPool(input=x, **pool)
+    size = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + (24 << 20),) * 2)
+    pg.set_num_threads(16)
+    for _ in range(3):
+        assert (pg.raw_ops.MaxPool(input=x, **pool) == wanted).all()
+    print(len(os.listdir("/proc/self/task")))
+    """,
+        OPENBLAS_NUM_THREADS="1",
+    )
+    assert 1 < int(out) < 16

@@ -6,10 +6,13 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
 #include <new>
+#include <span>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -33,6 +36,7 @@ void* reserve(Scratch& scratch, int slot, size_t bytes) {
 
 namespace {
 
+constexpr int most_threads = 1024;
 constexpr size_t kept_scratch = size_t{4} << 20;   // a slot larger than this is given back after the call
 
 struct OwnScratch : Scratch {
@@ -54,8 +58,8 @@ struct Job {
     void (*task)(void*, int64_t, Scratch&);
     void* context;
     int64_t count;
-    int helpers;   // workers that may join
     std::atomic<int64_t> next{0};
+    std::atomic<size_t> finished{0};   // workers that took part and are through
     std::atomic<bool> out_of_memory{false};
 
     void work() {
@@ -76,108 +80,98 @@ void pause() {
 #endif
 }
 
-// Some kernels wake a thread on the processor of the one that wakes it, where it waits behind the caller while others
-// idle: the job takes as long as with one thread. So workers keep off the caller's processor.
-struct Worker {
-#if defined(__linux__)
-    pthread_t thread;
+struct alignas(64) Worker {
+    std::atomic<Job*> job{nullptr};   // the worker takes it, or its caller takes it back
+    std::atomic<uint32_t> calls{0};
+    std::thread::native_handle_type thread{};
     int kept_off = -1;   // this processor
 
-    void keep_off(int cpu, const cpu_set_t& others) {
-        if (cpu != kept_off && pthread_setaffinity_np(thread, sizeof others, &others) == 0) kept_off = cpu;
+    void call(Job& one) {
+        job.store(&one);
+        calls.fetch_add(1);
+        calls.notify_one();
     }
-#endif
-};
 
-struct Pool {
-    std::mutex in_use;                 // held by the caller whose job runs
-    std::atomic<Job*> job{nullptr};
-    std::atomic<int> inside{0};        // workers that may hold a pointer to the job
-    std::atomic<uint32_t> epoch{0};    // changes with every job
-    std::vector<Worker> workers;
-
-    void start_workers(size_t wanted) {
-        while (workers.size() < wanted) {
-            const int index = static_cast<int>(workers.size());
-            Worker& worker = workers.emplace_back();
-            try {
-                std::thread started([this, index] { serve(index); });
-#if defined(__linux__)
-                worker.thread = started.native_handle();
-#endif
-                started.detach();
-            } catch (const std::system_error&) {   // the system gives no more: those that are there will do
-                workers.pop_back();
-                return;
+    void serve() {
+        for (uint32_t seen = 0;;) {
+            for (int spin = 0; spin < 2000 && calls.load() == seen; ++spin) pause();
+            calls.wait(seen);
+            seen = calls.load();
+            if (Job* const mine = job.exchange(nullptr)) {
+                mine->work();
+                mine->finished.fetch_add(1);   // from here on it may be gone
             }
         }
     }
+};
 
-    void serve(int index) {
-        uint32_t seen = 0;   // a worker that starts late joins the job that is running
-        for (;;) {
-            for (int spin = 0; spin < 2000 && epoch.load() == seen; ++spin) pause();
-            epoch.wait(seen);
-            seen = epoch.load();
-            inside.fetch_add(1);
-            Job* current = job.load();
-            if (current && index < current->helpers) current->work();
-            inside.fetch_sub(1);
-        }
+struct Pool {
+    std::mutex in_use;   // held by the caller whose job runs
+    std::vector<std::unique_ptr<Worker>> workers;
+
+    // As many as wanted, or as the system gives.
+    std::span<const std::unique_ptr<Worker>> start_workers(size_t wanted) {
+        try {
+            workers.reserve(wanted);
+            while (workers.size() < wanted) {
+                auto worker = std::make_unique<Worker>();
+                std::thread started(&Worker::serve, worker.get());
+                worker->thread = started.native_handle();
+                started.detach();
+                workers.push_back(std::move(worker));
+            }
+        } catch (const std::system_error&) {
+        } catch (const std::bad_alloc&) {}
+        return {workers.data(), std::min(wanted, workers.size())};
     }
 
-    void keep_off_caller(size_t helpers) {
+    void run(Job& mine, size_t helpers) {
+        const auto called = start_workers(helpers);
+        keep_off_caller(called);
+        for (const auto& worker : called) worker->call(mine);
+        mine.work();
+        size_t joined = 0;
+        for (const auto& worker : called) joined += worker->job.exchange(nullptr) == nullptr;
+        for (int spin = 0; mine.finished.load() != joined; ++spin) spin < 4000 ? pause() : std::this_thread::yield();
+    }
+
+    // Some kernels wake a thread on the processor of the one that wakes it, where it waits behind the caller while others
+    // idle: the job takes as long as with one thread. So workers keep off the caller's processor.
+    static void keep_off_caller(std::span<const std::unique_ptr<Worker>> called) {
 #if defined(__linux__)
         const int here = sched_getcpu();
-        helpers = std::min(helpers, workers.size());
-        if (std::all_of(workers.begin(), workers.begin() + helpers, [=](const Worker& w) { return w.kept_off == here; })) return;
+        const auto is_off = [=](const auto& worker) { return worker->kept_off == here; };
         cpu_set_t others;
-        if (here < 0 || sched_getaffinity(0, sizeof others, &others) != 0) return;
+        if (here < 0 || std::all_of(called.begin(), called.end(), is_off) || sched_getaffinity(0, sizeof others, &others) != 0) return;
         CPU_CLR(here, &others);
         if (CPU_COUNT(&others) == 0) return;
-        for (size_t i = 0; i < helpers; ++i) workers[i].keep_off(here, others);
+        for (const auto& worker : called) {
+            pthread_setaffinity_np(worker->thread, sizeof others, &others);   // where that is forbidden all goes on as it was
+            worker->kept_off = here;
+        }
 #else
-        (void)helpers;
+        (void)called;
 #endif
-    }
-
-    void run(Job& mine) {
-        start_workers(mine.helpers);
-        keep_off_caller(mine.helpers);
-        job.store(&mine);
-        epoch.fetch_add(1);
-        epoch.notify_all();
-        mine.work();
-        job.store(nullptr);
-        for (int spin = 0; inside.load() != 0; ++spin) spin < 4000 ? pause() : std::this_thread::yield();
     }
 };
 
 int default_threads() {
     if (const char* text = std::getenv("POOLGRAD_NUM_THREADS")) {
         const long n = std::strtol(text, nullptr, 10);
-        if (n >= 1) return static_cast<int>(std::min(n, 1024L));
+        if (n >= 1) return static_cast<int>(std::min<long>(n, most_threads));
     }
 #if defined(__linux__)
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
 #endif
-    return std::max(1u, std::thread::hardware_concurrency());
+    return static_cast<int>(std::clamp(std::thread::hardware_concurrency(), 1u, unsigned{most_threads}));
 }
 
 std::atomic<int> thread_count{0};
 
 // Never destroyed: workers may outlive main. After a fork the child has none of the workers, so it starts afresh.
-std::atomic<Pool*> the_pool{nullptr};
-
-Pool& pool() {
-    static const int registered = [] {
-        the_pool.store(new Pool);
-        return pthread_atfork(nullptr, nullptr, [] { the_pool.store(new Pool); });
-    }();
-    (void)registered;
-    return *the_pool.load();
-}
+std::atomic<Pool*> pool{new Pool};
+[[maybe_unused]] const int at_fork = pthread_atfork(nullptr, nullptr, [] { pool.store(new Pool); });
 
 }  // namespace
 
@@ -187,18 +181,15 @@ int get_num_threads() {
     return n;
 }
 
-void set_num_threads(int n) { thread_count.store(std::clamp(n, 1, 1024)); }
+void set_num_threads(int n) { thread_count.store(std::clamp(n, 1, most_threads)); }
 
 void run_tasks(int64_t count, void (*task)(void*, int64_t, Scratch&), void* context) {
-    Job job{task, context, count, static_cast<int>(std::min<int64_t>(get_num_threads(), count)) - 1};
-    if (job.helpers <= 0) {
-        job.work();
-    } else {
-        Pool& shared = pool();
-        std::unique_lock lock(shared.in_use, std::try_to_lock);
-        if (lock.owns_lock()) shared.run(job);
-        else job.work();
-    }
+    Job job{task, context, count};
+    const int64_t helpers = std::min<int64_t>(get_num_threads(), count) - 1;
+    Pool& shared = *pool.load();
+    std::unique_lock lock(shared.in_use, std::defer_lock);
+    if (helpers > 0 && lock.try_lock()) shared.run(job, static_cast<size_t>(helpers));
+    else job.work();
     if (job.out_of_memory.load()) throw std::bad_alloc();
 }
 
