@@ -159,15 +159,9 @@ def _tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
         return Tile(256, 2 if planes and work != "value" else 1, True, 48 if work == "code" else 0)
     if all(axis.window <= axis.stride for axis in frame.axes):
         if work == "spread":
-            return (
-                Tile(512, 2)
-                if short
-                else Tile(256, 2)
-                if in_rows
-                else Tile(4096, 32)
-                if planes and itemsize == 4
-                else Tile(512, 8)
-            )
+            if short or in_rows:
+                return Tile(512 if short else 256, 2)
+            return Tile(4096, 32) if planes and itemsize == 4 else Tile(512, 8)
         if not short:
             return Tile(256, 4)
         few = work in ("code", "fused") or (work == "value" and planes and not in_rows)
