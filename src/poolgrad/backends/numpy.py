@@ -33,11 +33,11 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         raise OutOfMemory(f"a result of shape {shape} and dtype {dtype} needs {size} bytes of memory") from None
 
 
-def _run(operation: Callable[..., bool | None], kind: int, *arguments: Any) -> None:
+def _run(operation: Callable[..., bool | None], *arguments: Any) -> None:
     """Runs a kernel. It declines if it cannot follow an input's strides; then contiguous copies are made."""
     try:
-        if operation(kind, *arguments) is False:
-            operation(kind, *(_dense(a) if isinstance(a, np.ndarray) else a for a in arguments))
+        if operation(*arguments) is False:
+            operation(*(_dense(a) if isinstance(a, np.ndarray) else a for a in arguments))
     except MemoryError:
         raise OutOfMemory("not enough memory for the intermediate arrays") from None
 
