@@ -16,7 +16,7 @@
 namespace poolgrad {
 namespace {
 
-constexpr int64_t small_work = int64_t{1} << 19;      // bytes below which threads cost more than they bring
+constexpr int64_t small_work = int64_t{1} << 19;      // bytes below which threads cost more than they bring, if windows share nothing
 constexpr int64_t tile_bytes = int64_t{1} << 18;      // of work in one task, at least
 constexpr int64_t cache_bytes = int64_t{1} << 19;     // what neighbouring windows should find still in the cache
 constexpr int64_t most_streams = 6;                   // large images read side by side: as many as a processor follows ahead
@@ -223,6 +223,9 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes, bool
     return t;
 }
 
+// Whether one thread does this many bytes sooner than several that have to be called.
+bool Plan::alone(int64_t bytes) const { return static_cast<double>(bytes) * visits_ < 2.0 * static_cast<double>(small_work); }
+
 // Calls f for every box. Where images are small, kernels that can (`grouped`) are given several at once.
 template <class F> void Plan::each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped, bool slides) const {
     if ((outputs ? outputs_ : inputs_) == 0) return;
@@ -237,11 +240,11 @@ template <class F> void Plan::each_box(bool outputs, int64_t bytes, int64_t scra
         const int64_t most = std::max<int64_t>(most_streams, (work < large_work ? tile_bytes : small_image) / std::max<int64_t>(1, image));
         images = std::clamp<int64_t>(cache_bytes / std::max<int64_t>(1, shared), 1, std::min(g_.outer, most));
         if (scratch_bytes) images = std::min(images, std::max<int64_t>(1, tile_bytes / std::max<int64_t>(1, outputs_ / g_.outer * scratch_bytes)));
-        if (work >= small_work) images = std::max<int64_t>(1, std::min(images, g_.outer / (4 * get_num_threads())));
+        if (!alone(work)) images = std::max<int64_t>(1, std::min(images, g_.outer / (4 * get_num_threads())));
         t.total = ceil_div(g_.outer, images);
     }
     int64_t group = 1;   // boxes in one task
-    if (work < small_work) group = t.total;
+    if (alone(work)) group = t.total;
     else group = std::max<int64_t>(1, std::min(t.total / (4 * get_num_threads()), tile_bytes / std::max<int64_t>(1, work / t.total)));
     parallel(ceil_div(t.total, group), [&](int64_t task, Scratch& scratch) {
         for (int64_t i = task * group; i < std::min(t.total, (task + 1) * group); ++i) {

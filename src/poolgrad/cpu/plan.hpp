@@ -60,6 +60,7 @@ private:
 
     struct Tiles;
     Tiles tiles(bool outputs, int64_t bytes, int64_t scratch_bytes, bool slides) const;
+    bool alone(int64_t bytes) const;
     template <class F> void each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped = false, bool slides = false) const;
     template <class F> void each_slab(F&& f) const;
     // What is done with planes that are turned first (see turned.hpp).
