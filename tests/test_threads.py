@@ -5,11 +5,11 @@ import os
 import signal
 import subprocess
 import sys
-import textwrap
 import threading
 
 import numpy as np
 import pytest
+from interpreter import run_python
 from judge import assert_same_bits
 
 import poolgrad as pg
@@ -21,21 +21,6 @@ POOL = {"ksize": [1, 3, 3, 1], "strides": [1, 2, 2, 1], "padding": "SAME"}
 def work():
     y = pg.raw_ops.MaxPool(input=X, **POOL)
     return y, pg.raw_ops.MaxPoolGrad(orig_input=X, orig_output=y, grad=y, **POOL)
-
-
-def run_python(source, seconds=60, **env):
-    """A fresh interpreter; its exit status must be clean."""
-    env = {k: v for k, v in os.environ.items() if k != "POOLGRAD_NUM_THREADS"} | env
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(source)],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        env=env,
-        check=False,
-    )
-    assert done.returncode == 0 and not done.stderr, (done.returncode, done.stderr[-2000:])
-    return done.stdout
 
 
 BIG = """
