@@ -40,10 +40,10 @@ def pytest_addoption(parser):
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--full") or "full" in config.getoption("-m", default=""):
         return
-    left_out = [item for item in items if "full" in item.keywords]
+    left_out = [item for item in items if item.get_closest_marker("full")]
     if left_out:
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if "full" not in item.keywords]
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 @pytest.fixture

@@ -20,9 +20,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if "full" not in config.getoption("-m", default="") and not config.getoption("--full", default=False):
-        left_out = [item for item in items if "full" in item.keywords]
+        left_out = [item for item in items if item.get_closest_marker("full")]
         config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if "full" not in item.keywords]
+        items[:] = [item for item in items if not item.get_closest_marker("full")]
 
 
 @pytest.fixture(scope="module")
