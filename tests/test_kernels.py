@@ -282,14 +282,44 @@ def test_planes_have_the_bits_of_channels(rng, dtype, count, height, width):
     ("k", "s", "padding"), [(2, 1, "VALID"), (2, 2, "SAME"), (3, 1, "SAME"), (3, 2, "SAME"), (3, 2, "VALID")]
 )
 def test_averages_along_rows_have_the_bits_of_channels(rng, dtype, k, s, padding):
-    """Rows that end anywhere in a vector, in few planes; also where all is -0."""
+    """Rows that end anywhere in a vector, in few planes; where all is -0, and where rows lie in the same windows."""
     for width in (16, 17, 31, 33, 34, 50, 64, 65, 67, 112):
-        ours = [axis(5, k, s, padding)[0], axis(width, k, s, padding)[0]]
-        planes, channels = Pool.of((3, 5, width), "CHW", ours), Pool.of((5, width, 3), "HWC", ours)
-        x, g = array_of(rng, planes.shape, dtype), array_of(rng, planes.out_shape, dtype)
-        x[0] = -x[0] * 0
-        same_as_channels(planes, channels, "mean", x)
-        same_as_channels(planes, channels, "spread", g)
+        along = axis(width, k, s, padding)[0]
+        for down in (axis(9, k, s, padding), axis(6, 2, 2), adaptive_axis(7, 3)):
+            check_averages_of_planes(rng, dtype, [down[0], along])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("width", [16, 34, 56, 112])
+def test_averages_with_a_column_missing_in_front_have_the_bits_of_channels(rng, dtype, width):
+    check_averages_of_planes(rng, dtype, [axis(n, 3, 2, "EXPLICIT", before=1)[0] for n in (8, width)])
+    check_averages_of_planes(
+        rng, dtype, [axis(8, 3, 1, "SAME")[0], axis(width, 3, 2, "EXPLICIT", before=1, after=1)[0]]
+    )
+
+
+def check_averages_of_planes(rng, dtype, windows):
+    height, width = (w.size for w in windows)
+    planes, channels = Pool.of((3, height, width), "CHW", windows), Pool.of((height, width, 3), "HWC", windows)
+    x, g = array_of(rng, planes.shape, dtype), array_of(rng, planes.out_shape, dtype)
+    x[0] = -x[0] * 0
+    same_as_channels(planes, channels, "mean", x)
+    same_as_channels(planes, channels, "spread", g)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize(("k", "s"), [(2, 2), (3, 1), (3, 2)])
+def test_averages_that_go_past_the_caches_have_the_bits_of_small_ones(rng, dtype, k, s):
+    """Rows that end within a cache line, in a result of more than 8 MiB, against every plane alone."""
+    for width in (150, 250):
+        count = (1 << 23) // dtype_of(dtype).itemsize // (250 * width) + 1
+        windows = [pw.regular(250, k, s, "SAME"), pw.regular(width, k, s, "SAME")]
+        whole, alone = Pool.of((count, 250, width), "CHW", windows), Pool.of((1, 250, width), "CHW", windows)
+        x, g = array_of(rng, whole.shape, dtype), array_of(rng, whole.out_shape, dtype)
+        spread, mean = backend.spread(whole, g), backend.mean(whole, x)
+        for n in range(0, count, 7):
+            assert_same_bits(spread[n : n + 1], backend.spread(alone, g[n : n + 1]), f"{n}")
+            assert_same_bits(mean[n : n + 1], backend.mean(alone, x[n : n + 1]), f"{n}")
 
 
 @pytest.mark.parametrize("special", [np.nan, -np.nan, -0.0])

@@ -21,6 +21,50 @@ template <class E> struct Ring {
     POOLGRAD_INLINE int64_t at(int64_t position, int64_t c) const { return (position & mask) * inner + c; }
 };
 
+// A vector of columns of a row, or two: the even and the odd ones apart.
+template <class Sums, int stride> struct Columns {
+    Sums of[stride];
+};
+
+// The sums of two rows side by side, where rows that both read are read once.
+template <class Sums> struct Both {
+    Sums first, second;
+};
+template <class Sums> POOLGRAD_INLINE Both<Sums> operator+(Both<Sums> a, Both<Sums> b) { return {a.first + b.first, a.second + b.second}; }
+template <int by, int lanes, class Sums> POOLGRAD_INLINE Both<Sums> lanes_from(Both<Sums> sums, Both<Sums> behind) {
+    return {lanes_from<by, lanes>(sums.first, behind.first), lanes_from<by, lanes>(sums.second, behind.second)};
+}
+
+// Walks a row of stride * count columns in vectors that begin with those of output 0, `lanes` outputs at a time; the last vector may overlap
+// the one before. at(i) gives the columns from i on; emit(o, left, columns, right) is told those of the outputs from o on, and what lies left
+// and right of every output's own. `none` lies around the row.
+template <int stride, int lanes, class Sums, class At, class Emit> POOLGRAD_INLINE void whole_row(int64_t count, Sums none, At&& at, Emit&& emit) {
+    const int64_t rest = count - lanes;
+    int64_t o = 0;
+    Columns<Sums, stride> now = at(0);
+    Sums left = lanes_from<lanes - 1, lanes>(none, now.of[stride - 1]);
+    for (; o + lanes <= rest; o += lanes) {
+        const Columns<Sums, stride> next = at(stride * (o + lanes));
+        emit(o, left, now, lanes_from<1, lanes>(now.of[0], next.of[0]));
+        left = lanes_from<lanes - 1, lanes>(now.of[stride - 1], next.of[stride - 1]);
+        now = next;
+    }
+    if (o < rest) {
+        emit(o, left, now, at(stride * o + 1).of[stride - 1]);
+        now = at(stride * rest), left = at(stride * rest - 1).of[0];
+    }
+    emit(rest, left, now, lanes_from<1, lanes>(now.of[0], none));
+}
+
+// Whether windows of 3 x 3 begin at every element of rows that follow one another.
+inline bool in_twos(const Geometry& g, const View& result) {
+    const int last = g.rank - 1;
+    if (g.rank < 2 || result.step[last - 1] != g.axes[last].size) return false;
+    for (int a = last - 1; a <= last; ++a)
+        if (const Axis& axis = g.axes[a]; !axis.uniform || axis.stride != 1 || axis.window != 3 || axis.dilation != 1) return false;
+    return true;
+}
+
 // ---- mean -----------------------------------------------------------------------------------------------------------
 
 template <class E> struct Averager {
@@ -228,29 +272,28 @@ template <class E> struct Averager {
 
     // ---- small windows of one channel: sums never leave the registers ----
 
-    // Sums over the rows of 2 * lanes columns, the even and the odd ones apart; or of as many as a vector has lanes.
-    template <int stride> struct Columns {
-        Sums of[stride];
-    };
-
-    template <int stride, int count> static POOLGRAD_INLINE Columns<stride> columns(const Rows& rows, int64_t at) {
+    // Sums over `count` rows, or any number of them if that is 0. row(t) is where row t begins.
+    template <int stride, int count, class Row> static POOLGRAD_INLINE Columns<Sums, stride> columns(Row&& row, int64_t rows, int64_t at) {
         Sums sum[stride];
-        const int64_t n = count ? count : rows.count;
+        const int64_t n = count ? count : rows;
         if constexpr (stride == 2 && __is_same(E, BrainSum)) {
-            E::template widen_pairs<lanes>(rows.x + rows.taps[0].offset + at, sum[0], sum[1]);
+            E::template widen_pairs<lanes>(row(0) + at, sum[0], sum[1]);
             for (int64_t t = 1; t < n; ++t) {
                 Sums even, odd;
-                E::template widen_pairs<lanes>(rows.x + rows.taps[t].offset + at, even, odd);
+                E::template widen_pairs<lanes>(row(t) + at, even, odd);
                 sum[0] += even, sum[1] += odd;
             }
             return {{sum[0], sum[1]}};
         } else {
-            for (int u = 0; u < stride; ++u) sum[u] = E::widen_lanes(rows.x + rows.taps[0].offset + at + u * lanes);
+            for (int u = 0; u < stride; ++u) sum[u] = E::widen_lanes(row(0) + at + u * lanes);
             for (int64_t t = 1; t < n; ++t)
-                for (int u = 0; u < stride; ++u) sum[u] += E::widen_lanes(rows.x + rows.taps[t].offset + at + u * lanes);
+                for (int u = 0; u < stride; ++u) sum[u] += E::widen_lanes(row(t) + at + u * lanes);
             if constexpr (stride == 1) return {{sum[0]}};
             else return {{every_second<0, lanes>(sum[0], sum[1]), every_second<1, lanes>(sum[0], sum[1])}};
         }
+    }
+    template <int stride> static POOLGRAD_INLINE Columns<Sums, stride> columns(const Rows& rows, int64_t at) {
+        return columns<stride, 0>([&](int64_t t) __attribute__((always_inline)) { return rows.x + rows.taps[t].offset; }, rows.count, at);
     }
 
     // What the rows of a box have in common: the windows that are divided alike, and the few others.
@@ -260,7 +303,7 @@ template <class E> struct Averager {
         };
         int64_t begin, end, others;
         Other other[4];
-        int64_t ends_with;      // where a vector holds the rest of the row, and only its last window, other[0], lacks a column; or -1
+        bool whole;             // the row is one of whole_row(), and the others are at most its first and its last window
         int64_t* fresh;         // where rows lie that are asked for while this one is read
         int64_t fresh_count;
     };
@@ -269,7 +312,7 @@ template <class E> struct Averager {
     bool in_registers(int64_t w0, int64_t w1) {
         const bool small = axis.stride <= 2 && (axis.window == 2 || axis.window == 3) && axis.dilation == 1;
         even.begin = larger(w0, axis.even_begin), even.end = smaller(w1, axis.even_end);
-        if (lanes == 1 || g.inner != 1 || !small || !axis.uniform || even.end - even.begin < lanes) return false;
+        if (lanes == 1 || g.inner != 1 || !small || !axis.uniform || even.begin >= even.end) return false;
         for (int64_t o = w0; o < w1; ++o) {
             if (o == even.begin) o = even.end;
             if (o == w1) break;
@@ -277,10 +320,10 @@ template <class E> struct Averager {
             const Window window = window_of(axis, o);
             even.other[even.others++] = {o, window.position, window.length, divisor(axis, o)};
         }
-        const int64_t rest = w1 - lanes;
-        const bool short_end = axis.stride == 2 && axis.window == 3 && even.others == 1 && even.end == w1 - 1 && 2 * w1 - axis.before == axis.size;
-        even.ends_with = -1;
-        if (short_end && rest > even.begin && (rest - even.begin) % lanes == 0) even.ends_with = rest, even.others = 0;
+        const bool centred = axis.before == 1 && axis.window == 3, begins = axis.before == 0 && axis.window <= axis.stride + 1;
+        even.whole = (centred || begins) && w0 == 0 && w1 == axis.count && axis.size == axis.stride * w1 && w1 >= lanes && even.begin <= 1 &&
+                     even.end >= w1 - 1;
+        if (!even.whole && even.end - even.begin < lanes) return false;
         even.fresh = static_cast<int64_t*>(reserve(scratch, 5, sizeof(int64_t) * static_cast<size_t>(most_window_taps(g))));
         return true;
     }
@@ -296,27 +339,53 @@ template <class E> struct Averager {
         if constexpr (__is_same(Sum, Double2)) return {-Vec<double, lanes>{}, Vec<double, lanes>{}};
         else return -Sums{};
     }
-    static POOLGRAD_INLINE Sum last_of(Sums sum) {
-        if constexpr (__is_same(Sum, Double2)) return {sum.high[lanes - 1], sum.low[lanes - 1]};
-        else return sum[lanes - 1];
+    static POOLGRAD_INLINE Sum lane_of(Sums sum, int i) {
+        if constexpr (__is_same(Sum, Double2)) return {sum.high[i], sum.low[i]};
+        else return sum[i];
     }
 
-    // `count` rows, or any number of them if that is 0.
-    template <int stride, int window, int count> void even_windows(Stored* y, const Count& by) const {
+    template <int stride> POOLGRAD_INLINE auto ask_for_next(const Rows& from) const {
+        return [x = from.x, fresh = even.fresh, rows = even.fresh_count](int64_t o) __attribute__((always_inline)) {
+            for (int64_t f = 0; f < rows; ++f)
+                for (int64_t i = stride * lanes - 1; i >= 0; i -= 64 / static_cast<int64_t>(sizeof(Stored)))
+                    __builtin_prefetch(x + fresh[f] + stride * o + i, 0, 2);
+        };
+    }
+
+    // A column that a window lacks is -0 here and changes no sum.
+    template <int stride, int window, int before, int count> void whole_windows(Stored* y, const Count& given) const {
+        const Count by = given;
         const Rows from = rows();
+        const auto ask = ask_for_next<stride>(from);
+        const Stored* row[count ? count : 1];   // where no store can change it
+        for (int t = 0; t < count; ++t) row[t] = x + taps[t].offset;
+        const auto row_at = [&](int64_t t) __attribute__((always_inline)) { return count ? row[t] : from.x + from.taps[t].offset; };
+        Sums sum, first;
+        whole_row<stride, lanes>(
+            axis.count, nothing(), [&](int64_t i) __attribute__((always_inline)) { return columns<stride, count>(row_at, from.count, i); },
+            [&](int64_t o, Sums left, const Columns<Sums, stride>& own, Sums right) __attribute__((always_inline)) {
+                ask(o);
+                sum = before ? left + own.of[0] : own.of[0];
+                if constexpr (stride == 2) sum += own.of[1];
+                if constexpr (before + stride < window) sum += right;
+                if (o == 0) first = sum;
+                store(y + o, E::average_lanes(sum, by));
+            });
+        if (even.begin > 0) y[0] = E::average_one(lane_of(first, 0), taps[0].divisor * even.other[0].divisor);
+        if (even.end < axis.count) y[even.end] = E::average_one(lane_of(sum, lanes - 1), taps[0].divisor * even.other[even.others - 1].divisor);
+    }
+
+    template <int stride, int window> void even_windows(Stored* y, const Count& by) const {
+        const Rows from = rows();
+        const auto ask = ask_for_next<stride>(from);
         const int64_t step = stride * lanes, before = axis.before, end = even.end;
         const int64_t last = smaller(end - lanes, floor_div(axis.size + before - 2 * step, stride));
-        const auto ask_for_next = [&, fresh = even.fresh, rows = even.fresh_count](int64_t o) __attribute__((always_inline)) {
-            for (int64_t f = 0; f < rows; ++f)
-                for (int64_t i = step - 1; i >= 0; i -= 64 / static_cast<int64_t>(sizeof(Stored)))
-                    __builtin_prefetch(from.x + fresh[f] + stride * o + i, 0, 2);
-        };
         int64_t o = even.begin;
         if (o <= last) {   // each column is summed once
-            Columns<stride> now = columns<stride, count>(from, stride * o - before);
+            Columns<Sums, stride> now = columns<stride>(from, stride * o - before);
             for (; o <= last; o += lanes) {
-                const Columns<stride> next = columns<stride, count>(from, stride * (o + lanes) - before);
-                ask_for_next(o);
+                const Columns<Sums, stride> next = columns<stride>(from, stride * (o + lanes) - before);
+                ask(o);
                 Sums sum = now.of[0];
                 if constexpr (stride == 1) sum += lanes_from<1, lanes>(now.of[0], next.of[0]);
                 else sum += now.of[1];
@@ -324,37 +393,69 @@ template <class E> struct Averager {
                 store(y + o, E::average_lanes(sum, by));
                 now = next;
             }
-            if (stride == 2 && window == 3 && o == even.ends_with) {   // the last window lacks a column, which is -0 here and changes no sum
-                ask_for_next(o);
-                const Sums sum = now.of[0] + now.of[1] + lanes_from<1, lanes>(now.of[0], nothing());
-                store(y + o, E::average_lanes(sum, by));
-                y[end] = E::average_one(last_of(sum), taps[0].divisor * even.other[0].divisor);
-                return;
-            }
         }
         for (; o < end; o += lanes) {   // what lies behind the last column is not read
             o = smaller(o, end - lanes);
-            ask_for_next(o);
+            ask(o);
             const int64_t at = stride * o - before;
-            const Columns<stride> now = columns<stride, count>(from, at);
+            const Columns<Sums, stride> now = columns<stride>(from, at);
             Sums sum = now.of[0];
-            if constexpr (stride == 1) sum += columns<1, count>(from, at + 1).of[0];
+            if constexpr (stride == 1) sum += columns<1>(from, at + 1).of[0];
             else sum += now.of[1];
-            if constexpr (window == 3) sum += columns<stride, count>(from, at + 3 - stride).of[stride - 1];
+            if constexpr (window == 3) sum += columns<stride>(from, at + 3 - stride).of[stride - 1];
             store(y + o, E::average_lanes(sum, by));
         }
     }
 
+    // Windows of 3 x 3 with stride 1: this row and the next, which reads one more row.
+    void two_rows(Stored* y, const Count& given) const {
+        const Count by = given;
+        const Rows from = rows();
+        const auto ask = ask_for_next<1>(from);
+        const int64_t step = taps[1].offset - taps[0].offset, count = axis.count;
+        const Stored* row = x + taps[0].offset;
+        Both<Sums> sum, first;
+        whole_row<1, lanes>(
+            count, Both<Sums>{nothing(), nothing()},
+            [=](int64_t i) __attribute__((always_inline)) {
+                Sums one[4];
+                for (int t = 0; t < 4; ++t) one[t] = E::widen_lanes(row + t * step + i);
+                return Columns<Both<Sums>, 1>{{{one[0] + one[1] + one[2], one[1] + one[2] + one[3]}}};
+            },
+            [&](int64_t o, Both<Sums> left, const Columns<Both<Sums>, 1>& own, Both<Sums> right) __attribute__((always_inline)) {
+                ask(o), ask(o + count);
+                sum = left + own.of[0] + right;
+                if (o == 0) first = sum;
+                store(y + o, E::average_lanes(sum.first, by));
+                store(y + count + o, E::average_lanes(sum.second, by));
+            });
+        const auto one = [&](int64_t o, Sums sums, int lane, int64_t along) { y[o] = E::average_one(lane_of(sums, lane), taps[0].divisor * along); };
+        if (even.begin > 0) {
+            one(0, first.first, 0, even.other[0].divisor);
+            one(count, first.second, 0, even.other[0].divisor);
+        }
+        if (even.end < count) {
+            one(count - 1, sum.first, lanes - 1, even.other[even.others - 1].divisor);
+            one(2 * count - 1, sum.second, lanes - 1, even.other[even.others - 1].divisor);
+        }
+    }
+
     void row_in_registers(Stored* y, const Count& by) const {
+        const bool every = axis.stride == 1, two = axis.window == 2;
+        if (even.whole) {
+            if (two) return every ? whole_windows<1, 2, 0, 0>(y, by) : whole_windows<2, 2, 0, 0>(y, by);
+            if (tap_count == 3)
+                return every ? whole_windows<1, 3, 1, 3>(y, by) : axis.before ? whole_windows<2, 3, 1, 3>(y, by) : whole_windows<2, 3, 0, 3>(y, by);
+            return every ? whole_windows<1, 3, 1, 0>(y, by) : axis.before ? whole_windows<2, 3, 1, 0>(y, by) : whole_windows<2, 3, 0, 0>(y, by);
+        }
         for (int64_t i = 0; i < even.others; ++i) {
             const auto& [output, position, length, along] = even.other[i];
             Sum sum = column(position);
             for (int64_t j = 1; j < length; ++j) sum = sum + column(position + j);
             y[output] = E::average_one(sum, taps[0].divisor * along);
         }
-        if (axis.window == 3 && tap_count == 3) return axis.stride == 1 ? even_windows<1, 3, 3>(y, by) : even_windows<2, 3, 3>(y, by);
-        if (axis.stride == 1) axis.window == 2 ? even_windows<1, 2, 0>(y, by) : even_windows<1, 3, 0>(y, by);
-        else axis.window == 2 ? even_windows<2, 2, 0>(y, by) : even_windows<2, 3, 0>(y, by);
+        if (every) two ? even_windows<1, 2>(y, by) : even_windows<1, 3>(y, by);
+        else two ? even_windows<2, 2>(y, by) : even_windows<2, 3>(y, by);
     }
 
     POOLGRAD_INLINE Sum column(int64_t at) const {
@@ -382,12 +483,16 @@ template <class E> struct Averager {
         const int64_t w0 = box.low[last], w1 = box.high[last];
         if constexpr (has_listed) list(w0, w1);
         const bool in_lines = job.streaming && g.inner < lanes;
-        LineWriter<Stored> lines(in_lines ? box.n_end - box.n : 0, (w1 - w0) * g.inner, scratch, 6);
+        LineWriter<Stored> lines(in_lines ? box.n_end - box.n : 0, 2 * (w1 - w0) * g.inner, scratch, 6);
         const bool registers = in_registers(w0, w1);
+        const Axis& down = g.axes[larger(0, last - 1)];
+        const bool together = registers && even.whole && in_twos(g, job.y);
         Count by(1);
         do {
             tap_count = window_taps(g, walk.at, job.x.step, room);
             if (registers) begin_row(by);
+            const int64_t at = walk.at[larger(0, last - 1)];
+            const bool two = together && tap_count == 3 && at >= down.even_begin && at + 1 < smaller(down.even_end, box.high[last - 1]);
             for (int64_t n = box.n; n < box.n_end; ++n) {
                 x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n);
                 Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
@@ -399,13 +504,15 @@ template <class E> struct Averager {
                 }
                 if (in_lines) y = lines.open(n - box.n, y + w0 * g.inner) - w0 * g.inner;
                 if constexpr (lanes > 1) {
-                    if (registers) row_in_registers(y, by);
+                    if (two) two_rows(y, by);
+                    else if (registers) row_in_registers(y, by);
                     else row_of_elements(y, w0, w1);
                 } else {
                     row_of_elements(y, w0, w1);
                 }
-                if (in_lines) lines.close((w1 - w0) * g.inner);
+                if (in_lines) lines.close((w1 - w0) * g.inner * (two ? 2 : 1));
             }
+            if (two) next_row(box, g.rank, walk);
         } while (next_row(box, g.rank, walk));
         if (job.streaming) stream_fence();
     }
@@ -577,75 +684,82 @@ template <class E> struct Spreader {
         });
     }
 
-    // Room for a row of one of some images, aligned.
-    Stored* finished_row(int64_t count, int64_t image, int64_t images) const {
-        const int64_t room = (count + 63) / 64 * 64;
-        return static_cast<Stored*>(reserve(scratch, 2, sizeof(Stored) * static_cast<size_t>(room * images))) + room * image;
-    }
+    Stored* finished_row(int64_t count) const { return static_cast<Stored*>(reserve(scratch, 2, sizeof(Stored) * static_cast<size_t>(count))); }
 
-    // The shares of all windows that cover [w0, w1), with zeros around them, then along the row. Where windows repeat with the
-    // stride, returns the row in scratch memory, so that it can serve the next one too.
-    const Stored* row_of_elements(Stored* gx, int64_t w0, int64_t w1, const Phases* phases, int64_t image, int64_t images) {
-        const int64_t inner = g.inner, s = axis.stride;
-        if constexpr (lanes > 1) {
-            if (phases && inner == 1 && axis.window == s && axis.dilation == 1) {
-                const int64_t from = floor_div(w0 + axis.before, s), to = floor_div(w1 - 1 + axis.before, s) + 1;
-                Stored* row = finished_row((to - from) * s, image, images);
-                repeat_shares(row, from, to);
-                return row + w0 + axis.before - from * s;
-            }
-        }
-        int64_t first = 0, last = 0, low = cover(axis, w0).first, high = larger(low, cover(axis, w1 - 1).last);
-        if (phases) {
-            first = floor_div(w0 + axis.before, s), last = floor_div(w1 - 1 + axis.before, s) + 1;
-            low = first + phases->lowest, high = last + phases->highest;
-        }
-        const int64_t real_low = larger(low, 0), real_high = larger(real_low, smaller(high, axis.count)), margin = 2 * lanes;
+    // The shares of the windows [low, high) side by side, zeros where there are none, and some more behind.
+    SumRow<E> shares_of(int64_t low, int64_t high) {
+        const int64_t inner = g.inner, real_low = larger(low, 0), real_high = larger(real_low, smaller(high, axis.count)), margin = 2 * lanes;
         const SumRow<E> shared(reserve(scratch, 1, SumRow<E>::bytes((high - low) * inner + margin)), (high - low) * inner + margin);
         for (int64_t f = 0; f < (real_low - low) * inner; ++f) shared.set(f, Sum{});
         for (int64_t f = (real_high - low) * inner; f < (high - low) * inner + margin; ++f) shared.set(f, Sum{});
         all_shares(shared, low, real_low, real_high);
-        if constexpr (lanes > 1) {
-            if (phases) {
-                const int64_t count = (last - first) * inner;
-                Stored* row = finished_row((count + lanes) * s, image, images);
-                int64_t q = 0;
-                for (; q + 4 * lanes <= count; q += 4 * lanes) along_row<4>(row, shared, q, *phases);
-                for (; q < count; q += lanes) along_row<1>(row, shared, q, *phases);
-                return row + (w0 + axis.before - first * s) * inner;
-            }
-        }
-        for (int64_t w = w0; w < w1; ++w) {
-            const Cover windows = cover(axis, w);
-            for (int64_t c = 0; c < inner; ++c) {
-                Sum sum{};
-                for (int64_t o = windows.first; o < windows.last; ++o)
-                    if (contains(axis, o, w)) sum = sum + shared.get((o - low) * inner + c);
-                gx[w * inner + c] = E::narrow_one(sum);
-            }
-        }
-        return nullptr;
+        return shared;
     }
 
-    // ---- one channel, windows of three that begin two apart: shares never leave the registers ----
-    // Odd elements lie in one window, the others in two.
+    // Where windows repeat with the stride: the row [w0, w1), in scratch memory, so that it can serve the next ones too.
+    const Stored* row_by_phase(int64_t w0, int64_t w1, const Phases& phases) {
+        const int64_t inner = g.inner, s = axis.stride, first = floor_div(w0 + axis.before, s), last = floor_div(w1 - 1 + axis.before, s) + 1;
+        Stored* row;
+        if constexpr (lanes > 1) {
+            if (inner == 1 && axis.window == s && axis.dilation == 1) {
+                row = finished_row((last - first) * s);
+                repeat_shares(row, first, last);
+            } else {
+                const int64_t count = (last - first) * inner;
+                const SumRow<E> shared = shares_of(first + phases.lowest, last + phases.highest);
+                row = finished_row((count + lanes) * s);
+                int64_t q = 0;
+                for (; q + 4 * lanes <= count; q += 4 * lanes) along_row<4>(row, shared, q, phases);
+                for (; q < count; q += lanes) along_row<1>(row, shared, q, phases);
+            }
+            return row + (w0 + axis.before - first * s) * inner;
+        }
+        return nullptr;   // there are no vectors
+    }
 
-    // What the rows of a box have in common: pairs of elements [first, last), of which [low, high) begin with a window.
+    void row_of_elements(Stored* gx, int64_t w0, int64_t w1) {
+        const int64_t low = cover(axis, w0).first;
+        const SumRow<E> shared = shares_of(low, larger(low, cover(axis, w1 - 1).last));
+        for (int64_t w = w0; w < w1; ++w) {
+            const Cover windows = cover(axis, w);
+            for (int64_t c = 0; c < g.inner; ++c) {
+                Sum sum{};
+                for (int64_t o = windows.first; o < windows.last; ++o)
+                    if (contains(axis, o, w)) sum = sum + shared.get((o - low) * g.inner + c);
+                gx[w * g.inner + c] = E::narrow_one(sum);
+            }
+        }
+    }
+
+    // ---- one channel, windows of three that begin one or two apart: shares never leave the registers ----
+
+    // What the rows of a box have in common: pairs of elements [first, last), of which [low, high) begin with a window. If windows begin at
+    // every element, these are no pairs.
     struct Pairs {
         int64_t first, last, low, high;
+        int64_t room, skip;      // elements of such a row, and how many of them lie before the box,
+        Stored* row;             // for rows that do not begin or end with it
         Weight* weights;         // of the windows along the row, each at its place,
         int64_t divisor;         // if those of the rows are this
     };
     Pairs pairs{};
 
     bool in_registers(int64_t w0, int64_t w1) {
-        if (lanes == 1 || g.inner != 1 || !axis.uniform || axis.stride != 2 || axis.window != 3 || axis.dilation != 1) return false;
-        pairs.first = (w0 + axis.before) / 2, pairs.last = (w1 - 1 + axis.before) / 2 + 1;
-        pairs.low = pairs.first, pairs.high = smaller(pairs.last, axis.count);
+        if (lanes == 1 || g.inner != 1 || !axis.uniform || axis.window != 3 || axis.dilation != 1) return false;
+        if (axis.stride == 1) {
+            if (axis.before != 1 || axis.count != axis.size || w1 - w0 != axis.size) return false;
+            pairs.first = pairs.low = 0, pairs.last = pairs.high = pairs.room = w1, pairs.skip = 0;
+        } else if (axis.stride == 2) {
+            pairs.first = (w0 + axis.before) / 2, pairs.last = (w1 - 1 + axis.before) / 2 + 1;
+            pairs.low = pairs.first, pairs.high = smaller(pairs.last, axis.count);
+            pairs.room = 2 * (pairs.last - pairs.first), pairs.skip = w0 + axis.before - 2 * pairs.first;
+        }
         const int64_t begin = larger(pairs.low - 1, 0);
         if (pairs.high - pairs.low < lanes) return false;
         pairs.divisor = INT64_MIN;   // none yet
-        pairs.weights = static_cast<Weight*>(reserve(scratch, 6, sizeof(Weight) * static_cast<size_t>(pairs.high - begin))) - begin;
+        const size_t row = (sizeof(Stored) * static_cast<size_t>(2 * pairs.room) + 63) / 64 * 64;
+        pairs.row = static_cast<Stored*>(reserve(scratch, 6, row + sizeof(Weight) * static_cast<size_t>(pairs.high - begin)));
+        pairs.weights = reinterpret_cast<Weight*>(reinterpret_cast<char*>(pairs.row) + row) - begin;
         return true;
     }
 
@@ -659,16 +773,49 @@ template <class E> struct Spreader {
         for (int64_t o = larger(pairs.low - 1, 0); o < pairs.high; ++o) pairs.weights[o] = weight(pairs.divisor * divisor(axis, o));
     }
 
-    void row_in_registers(Stored* row) {
-        const auto [first, last, low, high, weigh, divided_by] = pairs;
-        const Stored* const from = grad;
-        const Tap* const rows = taps;
-        const int64_t count = tap_count;
-        const auto shares_from = [=](int64_t o) __attribute__((always_inline)) {
+    // The shares of the windows from o on, in a place that no store can change.
+    POOLGRAD_INLINE auto shares_along() const {
+        return [from = grad, rows = taps, count = tap_count, weigh = pairs.weights](int64_t o) __attribute__((always_inline)) {
             Sums sum{};
             for (int64_t t = 0; t < count; ++t) sum += E::widen_lanes(from + rows[t].offset + o);
             return E::share_lanes(sum, load<Vec<Weight, lanes>>(weigh + o));
         };
+    }
+
+    // Windows that begin at every element: it lies in those before, at and behind it.
+    POOLGRAD_INLINE void row_of_threes(Stored* row) const {
+        const auto shares_from = shares_along();
+        whole_row<1, lanes>(
+            axis.count, Sums{}, [&](int64_t o) __attribute__((always_inline)) { return Columns<Sums, 1>{{shares_from(o)}}; },
+            [&](int64_t o, Sums left, const Columns<Sums, 1>& own, Sums right)
+                __attribute__((always_inline)) { store(row + o, E::narrow_lanes(Sums{} + left + own.of[0] + right)); });
+    }
+
+    // This row and the next, which lies in one more row of windows.
+    POOLGRAD_INLINE void two_rows(Stored* row) const {
+        const Stored* const from = grad + taps[0].offset;
+        const Weight* const weigh = pairs.weights;
+        const int64_t step = taps[1].offset - taps[0].offset, count = axis.count;
+        whole_row<1, lanes>(
+            count, Both<Sums>{},
+            [=](int64_t o) __attribute__((always_inline)) {
+                Sums one[4];
+                for (int t = 0; t < 4; ++t) one[t] = E::widen_lanes(from + t * step + o);
+                const auto weights = load<Vec<Weight, lanes>>(weigh + o);
+                const Sums first = Sums{} + one[0] + one[1] + one[2], second = Sums{} + one[1] + one[2] + one[3];
+                return Columns<Both<Sums>, 1>{{{E::share_lanes(first, weights), E::share_lanes(second, weights)}}};
+            },
+            [=](int64_t o, Both<Sums> left, const Columns<Both<Sums>, 1>& own, Both<Sums> right) __attribute__((always_inline)) {
+                const Both<Sums> sum = Both<Sums>{} + left + own.of[0] + right;
+                store(row + o, E::narrow_lanes(sum.first));
+                store(row + count + o, E::narrow_lanes(sum.second));
+            });
+    }
+
+    // Windows that begin two apart: odd elements lie in one of them, the others in two.
+    POOLGRAD_INLINE void row_of_pairs(Stored* row) {
+        const int64_t first = pairs.first, last = pairs.last, low = pairs.low, high = pairs.high;
+        const auto shares_from = shares_along();
         const auto write_pairs = [row = row - 2 * first](int64_t o, Sums before, Sums here)
                                      __attribute__((always_inline)) { store_pairs(row + 2 * o, Sums{} + before + here, Sums{} + here); };
         int64_t o = low;
@@ -772,29 +919,29 @@ template <class E> struct Spreader {
         Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_cover_taps(g))));
         taps = rows;
         const int64_t w0 = box.low[last], w1 = box.high[last];
-        Cover before[max_axes];
         const bool by_phase = lanes > 1 && g.inner < lanes && axis.uniform && axis.stride <= 16 && axis.window <= 4096;
         const Phases phases = by_phase ? Phases(axis, scratch, 3) : Phases();
         const Axis& rows_axis = g.axes[larger(0, last - 1)];
-        const bool repeats = by_phase && last > 0 && (rows_axis.starts || (rows_axis.stride > 1 && rows_axis.window % rows_axis.stride == 0));
-        const int64_t images = repeats ? box.n_end - box.n : 1;   // whose rows are kept
-        const Stored** kept = static_cast<const Stored**>(reserve(scratch, 5, sizeof(Stored*) * static_cast<size_t>(images)));
-        const bool registers = in_registers(w0, w1);
-        const int64_t whole = 2 * (pairs.last - pairs.first);
-        const bool in_place = registers && !job.streaming && w0 == 0 && axis.before == 0 && whole == w1;
-        Stored* const pair_row = static_cast<Stored*>(reserve(scratch, 7, sizeof(Stored) * static_cast<size_t>(registers && !in_place ? whole : 0)));
-        bool begins = true;
+        const bool repeats = by_phase && last > 0 && rows_axis.dilation == 1 &&
+                             (rows_axis.starts || (rows_axis.stride > 1 && rows_axis.window % rows_axis.stride == 0));
+        const bool registers = in_registers(w0, w1), in_place = registers && pairs.skip == 0 && pairs.room == w1 - w0;
+        const int64_t elements = (w1 - w0) * g.inner;
+        const size_t bytes = sizeof(Stored) * static_cast<size_t>(elements);
+        LineWriter<Stored> lines(job.streaming && g.inner < lanes ? box.n_end - box.n : 0, 2 * elements, scratch, 7);
+        const bool together = registers && in_place && in_twos(g, job.gx);
         do {
-            bool again = repeats && !begins;   // whether the row before lies in the same windows
-            for (int a = 0; repeats && a < last; ++a) {
-                const Cover now = cover(g.axes[a], walk.at[a]);
-                again = again && g.axes[a].dilation == 1 && now.first == before[a].first && now.last == before[a].last;
-                before[a] = now;
-            }
-            begins = false;
-            if (!again) tap_count = cover_taps(g, walk.at, job.g.step, job.g.step, rows);
+            const int64_t at = walk.at[larger(0, last - 1)];
+            int64_t copies = 1;   // rows that lie in the same windows, and are the same
+            const auto windows = [&](int64_t row) { return cover(rows_axis, row); };
+            while (repeats && at + copies < box.high[last - 1] && windows(at + copies).first == windows(at).first &&
+                   windows(at + copies).last == windows(at).last)
+                ++copies;
+            tap_count = cover_taps(g, walk.at, job.g.step, job.g.step, rows);
             same_divisors = true;
             for (int64_t t = 1; t < tap_count; ++t) same_divisors = same_divisors && taps[t].divisor == taps[0].divisor;
+            // All windows of this row and the next are divided alike.
+            const bool two = together && tap_count == 3 && at + 1 < box.high[last - 1] && windows(at).first >= rows_axis.even_begin &&
+                             windows(at).first + 4 <= rows_axis.even_end;
             for (int64_t n = box.n; n < box.n_end; ++n) {
                 grad = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
                 Stored* gx = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, n, walk, g.rank);
@@ -804,19 +951,32 @@ template <class E> struct Spreader {
                         continue;
                     }
                 }
-                if constexpr (lanes > 1) {
-                    if (registers && same_divisors && tap_count) {
-                        if (pairs.divisor != taps[0].divisor) weigh_along();
-                        row_in_registers(in_place ? gx : pair_row);
-                        if (!in_place) write_row(gx + w0, pair_row + w0 + axis.before - 2 * pairs.first, w1 - w0, job.streaming);
+                gx += w0 * g.inner;
+                const bool aligned = (reinterpret_cast<uintptr_t>(gx) | bytes) % 64 == 0, in_lines = job.streaming && !aligned;
+                const auto row_to = [&]() __attribute__((always_inline)) { return in_lines ? lines.open(n - box.n, gx) : gx; };
+                const Stored* made = nullptr;   // the row, if it lies elsewhere
+                if (registers && same_divisors && tap_count) {
+                    if (pairs.divisor != taps[0].divisor) weigh_along();
+                    if (!in_place || copies > 1 || (job.streaming && aligned)) made = pairs.row + pairs.skip;
+                    Stored* const row = made ? pairs.row : row_to();
+                    if constexpr (lanes > 1) two ? two_rows(row) : axis.stride == 1 ? row_of_threes(row) : row_of_pairs(row);
+                } else if (by_phase) {
+                    made = row_by_phase(w0, w1, phases);
+                } else {
+                    row_of_elements(row_to() - w0 * g.inner, w0, w1);
+                }
+                const int64_t count = two ? 2 * elements : elements;
+                for (int64_t i = 0; made && i < copies; ++i, gx += job.gx.step[larger(0, last - 1)]) {
+                    if (!in_lines) {
+                        write_row(gx, made, count, job.streaming);
                         continue;
                     }
+                    __builtin_memcpy(lines.open(n - box.n, gx), made, sizeof(Stored) * static_cast<size_t>(count));
+                    lines.close(count);
                 }
-                const int64_t image = repeats ? n - box.n : 0;
-                const Stored*& row = kept[image];
-                if (!again) row = row_of_elements(gx, w0, w1, by_phase ? &phases : nullptr, image, images);
-                if (row) write_row(gx + w0 * g.inner, row, (w1 - w0) * g.inner, job.streaming);
+                if (!made && in_lines) lines.close(count);
             }
+            for (int64_t i = two ? 2 : copies; i > 1; --i) next_row(box, g.rank, walk);
         } while (next_row(box, g.rank, walk));
         if (job.streaming) stream_fence();
     }

@@ -373,6 +373,15 @@ template <class F> bool Plan::each_turned(bool outputs, int64_t bytes, int in_ar
     return false;
 }
 
+// Whether windows of three elements are centred on every element.
+bool Plan::all_threes() const {
+    for (int a = 0; a < g_.rank; ++a) {
+        const Axis& axis = g_.axes[a];
+        if (axis.starts || axis.window != 3 || axis.stride != 1 || axis.dilation != 1 || axis.before != 1 || axis.count != axis.size) return false;
+    }
+    return true;
+}
+
 // Whether planes are turned for a map: where windows are listed, rows are short for vectors, or elements are narrow or lie in many
 // windows. Elsewhere the kernels that work along the rows are as quick. The limits are measured.
 bool Plan::turns(Map map, DType type) const {
@@ -392,9 +401,10 @@ bool Plan::turns(Map map, DType type) const {
     if (!sums && overlap_ > 16 && bytes > 1) return false;
     const Axis& along = g_.axes[g_.rank - 1];
     const bool in_pairs = along.stride == 2 && along.window == 3 && along.dilation == 1;   // shares stay in registers
+    const bool in_twos = flat && all_threes() && row >= vector_bytes / 2;                  // sums do, two rows at a time
     switch (map) {
-        case Map::mean: return shorter || (g_.rank > 1 && visits_ > 5);
-        case Map::spread: return shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5) && !in_pairs);
+        case Map::mean: return !in_twos && (shorter || (g_.rank > 1 && visits_ > 5));
+        case Map::spread: return !in_twos && (shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5) && !in_pairs));
         case Map::put:
         case Map::max_put:
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));

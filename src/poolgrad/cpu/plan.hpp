@@ -66,6 +66,7 @@ private:
     // What is done with planes that are turned first (see turned.hpp).
     enum class Map { maximum, take, max_take, put, max_put, mean, spread };
     bool turns(Map map, DType type) const;
+    bool all_threes() const;
     bool cut_turned(bool outputs, int64_t element_bytes, int in_arrays, int out_arrays, double most, Tiles& t) const;
     template <class F> bool each_turned(bool outputs, int64_t bytes, int in_arrays, int out_arrays, F&& f) const;
     template <class F> void each_group(int64_t bytes, F&& f) const;

@@ -32,19 +32,20 @@ template <class V> POOLGRAD_INLINE V residual(V a, V q, V count) {
     return r;
 #endif
 }
-template <class V> POOLGRAD_INLINE V residual(V a, V q, double count) { return residual(a, q, V{} + count); }
+template <class V> POOLGRAD_INLINE V residual(V a, V q, double count) { return residual(a, q, count - V{}); }   // which takes no subtraction
 
 // What averages are divided by, made ready for many of them. Multiplying by the inverse is dividing if that is exact. If it is
 // not, the quotient of a float64 is at most two places off, and what is left of the dividend, which is exact, tells how far:
 // corrected by that it is rounded as a division is, twice as fast.
 template <class S> struct Denominator {
     int64_t count;
-    S value, inverse;
+    S value, inverse, opposite;   // -inverse
     bool exact, small;   // a power of two; so small that nothing is lost on the way
     explicit Denominator(int64_t n)
         : count(n),
           value(static_cast<S>(n)),
           inverse(S{1} / value),
+          opposite(-inverse),
           exact(S{1} / S{2} != 0 && n > 0 && (n & (n - 1)) == 0),   // where halves exist
           small(n > -(int64_t{1} << 40) && n < int64_t{1} << 40) {}
 };
@@ -55,7 +56,7 @@ template <class V, class S> POOLGRAD_INLINE V quotient(V sum, const Denominator<
     if constexpr (__is_same(S, double)) {
         if (by.small) {
             const V q = sum * by.inverse, left = residual(sum, q, by.value);
-            return (left < 0) | (left > 0) ? residual(q, left, -by.inverse) : q;   // not beyond infinity, and zeros keep their sign
+            return (left < 0) | (left > 0) ? residual(q, left, by.opposite) : q;   // not beyond infinity, and zeros keep their sign
         }
     }
 #endif
