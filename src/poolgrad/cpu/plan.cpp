@@ -884,6 +884,21 @@ void Plan::match_large(DType type, const View& x, const void* equal, bool ignore
     });
 }
 
+// mean or spread of planes that are turned. Returns whether they were.
+template <class Job, class Kernel> bool Plan::sum_turned(const Job& job, View Job::* from, View Job::* to, bool outputs, Kernel kernel) const {
+    const int64_t bytes = dtype_bytes(job.type);
+    return each_turned(outputs, bytes, 1, 1, [&](Turned& t) {
+        const Box &read = outputs ? t.inputs : t.outputs, &made = outputs ? t.outputs : t.inputs;
+        Job mine = job;
+        mine.geometry = &t.geometry;
+        mine.streaming = false;
+        mine.*from = t.in(job.*from, read, bytes);
+        mine.*to = t.room(made, bytes);
+        kernel(mine, made, t.scratch);
+        t.out(mine.*to, job.*to, made, bytes, job.streaming);
+    });
+}
+
 void Plan::mean(DType type, const View& x, void* y) const {
     const int64_t bytes = dtype_bytes(type);
     Mean job{};
@@ -894,16 +909,7 @@ void Plan::mean(DType type, const View& x, void* y) const {
     const Kernels& k = kernels();
     if (!large_sums_) {
         job.streaming = streaming(y, outputs_, bytes);
-        if (turns(Map::mean, type) && each_turned(true, bytes, 1, 1, [&](Turned& t) {
-                Mean mine = job;
-                mine.geometry = &t.geometry;
-                mine.streaming = false;
-                mine.x = t.in(x, t.inputs, bytes);
-                mine.y = t.room(t.outputs, bytes);
-                k.mean(mine, t.outputs, t.scratch);
-                t.out(mine.y, job.y, t.outputs, bytes, job.streaming);
-            }))
-            return;
+        if (turns(Map::mean, type) && sum_turned(job, &Mean::x, &Mean::y, true, k.mean)) return;
         each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.mean(job, box, scratch); }, true);
         return;
     }
@@ -924,16 +930,7 @@ void Plan::spread(DType type, const View& g, void* gx) const {
     for (int a = 0; a < g_.rank; ++a) dilated = dilated || g_.axes[a].dilation > 1;
     if (!large_sums_ || dilated) {
         job.streaming = streaming(gx, inputs_, bytes);
-        if (turns(Map::spread, type) && each_turned(false, bytes, 1, 1, [&](Turned& t) {
-                Spread mine = job;
-                mine.geometry = &t.geometry;
-                mine.streaming = false;
-                mine.g = t.in(g, t.outputs, bytes);
-                mine.gx = t.room(t.inputs, bytes);
-                k.spread(mine, t.inputs, t.scratch);
-                t.out(mine.gx, job.gx, t.inputs, bytes, job.streaming);
-            }))
-            return;
+        if (turns(Map::spread, type) && sum_turned(job, &Spread::g, &Spread::gx, false, k.spread)) return;
         each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.spread(job, box, scratch); }, true);
         return;
     }

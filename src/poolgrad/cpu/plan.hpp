@@ -69,6 +69,7 @@ private:
     bool all_threes() const;
     bool cut_turned(bool outputs, int64_t element_bytes, int in_arrays, int out_arrays, double most, Tiles& t) const;
     template <class F> bool each_turned(bool outputs, int64_t bytes, int in_arrays, int out_arrays, F&& f) const;
+    template <class Job, class Kernel> bool sum_turned(const Job& job, View Job::* from, View Job::* to, bool outputs, Kernel kernel) const;
     template <class F> void each_group(int64_t bytes, F&& f) const;
     bool streaming(const void* data, int64_t elements, int64_t bytes) const;
     int equal_width() const;
