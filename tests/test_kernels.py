@@ -342,6 +342,20 @@ def test_rows_that_are_done_together_have_one_that_needs_care(rng, dtype, specia
             same_as_channels(planes, channels, "choose", x, nan)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8", "int32"])
+@pytest.mark.parametrize("k", [(2, 2), (3, 5), (4, 3), (7, 7), (16, 9)])
+def test_windows_that_begin_everywhere(rng, dtype, k):
+    """Neighbours are done together, first along the rows: at the borders too, and where rows are cut into pieces."""
+    for padding in ("SAME", "VALID"):
+        pairs = [axis(n, size, 1, padding) for n, size in zip((18, 13), k, strict=True)]
+        check_all_maps(rng, (2, 18, 13, 67), "NHWC", pairs, dtype, specials="float" in dtype, ties_too=False)
+    ours = [pw.regular(19, k[0], 1, "SAME"), pw.regular(700, k[1], 1, "SAME")]
+    planes, channels = Pool.of((65, 19, 700), "CHW", ours), Pool.of((19, 700, 65), "HWC", ours)
+    x = array_of(rng, planes.shape, dtype)
+    same_as_channels(planes, channels, "maximum", x, "propagate")
+    same_as_channels(planes, channels, "choose", x, "propagate")
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int16", "float64"])
 @pytest.mark.parametrize("k", [33, 65, 257, 513])
 def test_large_overlapping_windows(rng, k, dtype):

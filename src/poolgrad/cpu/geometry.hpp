@@ -112,6 +112,16 @@ struct Geometry {
     int64_t code_step[max_axes];    // what one local position on an axis adds to a code
 };
 
+// Whether windows begin at every position of two axes and are small: neighbours have most elements in common.
+constexpr int64_t most_everywhere = 16;   // elements of a window on an axis
+
+static inline bool begins_everywhere(const Geometry& g) {
+    bool all = g.rank == 2;
+    for (int a = 0; all && a < 2; ++a)
+        all = g.axes[a].uniform && g.axes[a].stride == 1 && g.axes[a].dilation == 1 && g.axes[a].window > 1 && g.axes[a].window <= most_everywhere;
+    return all;
+}
+
 // An array seen as [outer..., axes..., inner]: rows are contiguous, everything before them has a stride (in elements).
 struct View {
     void* data;

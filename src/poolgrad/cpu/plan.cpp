@@ -436,12 +436,12 @@ int Plan::equal_width() const { return width_for(static_cast<uint64_t>(g_.elemen
 void Plan::maximum(DType type, const View& x, void* y, void* code, int code_width, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
     const bool keys_tell = type != DType::f16 && type != DType::bf16;   // 16-bit floats are taken along with their keys
-    if (y && (code ? large_coded_ && !keys_tell : large_ && !by_columns(bytes))) {
+    if (y && (code ? large_coded_ && !keys_tell : large_ && !by_columns(bytes) && !by_neighbours(type))) {
         choose_large(type, x, ignore_nan, keys_tell ? Carry::nothing : Carry::elements, x, y);
         if (!code) return;
         y = nullptr;
     }
-    if (code && large_coded_) {
+    if (code && large_coded_ && !by_neighbours(type)) {
         Buffer codes(outputs_ * 4);
         const uint32_t* from = codes.as<uint32_t>();
         choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), nullptr, y);
@@ -566,6 +566,12 @@ bool Plan::by_columns(int64_t bytes) const {
     return few_visits_ && g_.rank > 1 && g_.inner * bytes < 64 && axis.uniform && steps;
 }
 
+// Whether maxima of vectors of channels are found some neighbours at a time (slide.hpp), which is quicker than doubling.
+bool Plan::by_neighbours(DType type) const {
+    const bool keys_tell = type != DType::f16 && type != DType::bf16;
+    return keys_tell && g_.inner * dtype_bytes(type) >= 64 && g_.elements <= 256 && begins_everywhere(g_);
+}
+
 // Whether boxes of the input share so many windows that choosing box by box would do the work several times.
 bool Plan::overlaps_boxes(int64_t bytes, int64_t scratch_bytes, bool slides) const {
     const Tiles t = tiles(false, bytes, scratch_bytes, slides);
@@ -649,10 +655,11 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     const Kernels& k = kernels();
     const bool coded = follows_codes(type);
     const int64_t scratch_bytes = coded ? sum_bytes(type) : find.code_width;
-    if (large_coded_ || by_slabs(type) || overlaps_boxes(bytes, scratch_bytes, coded && slides())) {
-        const int width = large_coded_ ? 4 : find.code_width;
+    const bool large = large_coded_ && (equal || !by_neighbours(type));
+    if (large || by_slabs(type) || overlaps_boxes(bytes, scratch_bytes, coded && slides())) {
+        const int width = large ? 4 : find.code_width;
         Buffer codes(outputs_ * width);
-        if (large_coded_) {
+        if (large) {
             const bool found = choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), equal);
             if (!found) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
         } else {

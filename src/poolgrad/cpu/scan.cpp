@@ -1,6 +1,7 @@
 // choose, take and their fusions: the kernels that pick one element of every window.
 #include "kernels.hpp"
 #include "reduce.hpp"
+#include "slide.hpp"
 
 namespace poolgrad {
 namespace {
@@ -622,6 +623,10 @@ template <class Order, Mode mode, What what> void run(const Scan& job, const Box
     }
     Vectors r(job, order);
     const Geometry& g = *job.geometry;
+    if constexpr (mode == Mode::maximum && what != What::take && Order::key_is_value) {
+        using Neighbours = Sliding<Order, what>;
+        if (Neighbours::suits(g)) return Neighbours(job, order).run(box, scratch, [&](const Box& some) { reduce_box(r, g, some, scratch); });
+    }
     if constexpr (Vectors::by_columns) r.prepare_columns(box, scratch);
     const bool in_lines = Vectors::writes_value && job.streaming && g.inner < Vectors::lanes;
     const int64_t row_begin = box.low[g.rank - 1] * g.inner, row_end = box.high[g.rank - 1] * g.inner;
