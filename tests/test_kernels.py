@@ -681,6 +681,30 @@ def test_a_choice_outside_its_window_is_found(rng):
         assert backend.choice_fault(pool, bad) is not None, (place, code)
 
 
+@pytest.mark.parametrize(
+    ("shape", "layout", "k"),
+    [((2, 17, 19, 3), "NHWC", 5), ((2, 3, 17, 19), "NCHW", 5), ((2, 12, 9, 11), "NDHW", 3), ((1, 40, 41), "NHW", 17)],
+)
+def test_the_first_bad_code_is_found_wherever_it_is(rng, shape, layout, k):
+    """Windows that are cut short on some axes lie among whole ones, whose codes need no second look."""
+    axes = tuple(i for i, letter in enumerate(layout) if letter not in "NC")
+    pool = Pool.of(shape, layout, tuple(pw.regular(shape[i], k, 1, "SAME") for i in axes))
+    good = backend.choose(pool, array_of(rng, shape, "float32"), "propagate")
+    assert backend.choice_fault(pool, good) is None
+    names, elements = np.full(good.shape, True), k ** len(axes)
+    code = rng.integers(0, elements + (good.dtype != np.uint8 or elements < 256), good.shape)
+    for i, step in zip(axes, (k**n for n in reversed(range(len(axes)))), strict=True):
+        at = np.moveaxis(code // step % k, i, -1) + np.asarray(pool.windows[axes.index(i)].origin)
+        names &= np.moveaxis((at >= 0) & (at < shape[i]), -1, i)
+    names &= code < elements
+    bad = np.argwhere(~names)
+    for place in bad[rng.integers(0, len(bad), 60)]:
+        wrong = good.copy()
+        wrong[tuple(place)] = code[tuple(place)]
+        assert backend.choice_fault(pool, wrong) == (tuple(place), code[tuple(place)])
+    assert backend.choice_fault(pool, code.astype(good.dtype)) == (tuple(bad[0]), code[tuple(bad[0])])
+
+
 @pytest.mark.parametrize("shape", [(1, 3, 9, 40), (1, 9, 40, 17)])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8"])
 def test_a_code_that_names_nothing_takes_nothing(rng, dtype, shape):

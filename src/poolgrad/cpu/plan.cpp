@@ -1190,10 +1190,14 @@ uint64_t largest_code(const void* codes, int64_t at, int64_t count, int width) {
 
 // The windows of an axis by which of their local positions are real. Kind 0 is a whole one.
 struct Kinds {
+    struct Cut {
+        int64_t window;
+        size_t kind;
+    };
     std::vector<Span> spans;              // of every kind
     int64_t whole_begin = 0, whole_end = 0;
     std::vector<uint32_t> others;         // the kinds of the windows before and after
-    std::vector<int64_t> cut;             // the windows that are not whole
+    std::vector<Cut> cut;                 // the windows that are not whole
 
     size_t of(int64_t o) const {
         if (o < whole_begin) return others[static_cast<size_t>(o)];
@@ -1213,7 +1217,7 @@ Kinds kinds_of(const Axis& axis) {
         const Span s = span(axis, o);
         const auto [entry, fresh] = known.try_emplace({s.first, s.length}, static_cast<uint32_t>(found.spans.size()));
         if (fresh) found.spans.push_back(s);
-        if (entry->second) found.cut.push_back(o);
+        if (entry->second) found.cut.push_back({o, entry->second});
         found.others.push_back(entry->second);
     }
     return found;
@@ -1318,30 +1322,43 @@ int64_t Plan::find_bad_code(const void* code, int code_width) const {
     each_box(true, code_width, 0, [&](const Box& box, Scratch&) {
         if (!fits) return verify(box);
         const Kinds& columns = kinds[last];
-        const auto cut_begin = std::lower_bound(columns.cut.begin(), columns.cut.end(), box.low[last]);
-        const auto cut_end = std::lower_bound(cut_begin, columns.cut.end(), box.high[last]);
+        const auto before = [](const Kinds::Cut& cut, int64_t o) { return cut.window < o; };
+        const auto cut_begin = std::lower_bound(columns.cut.begin(), columns.cut.end(), box.low[last], before);
+        const auto cut_end = std::lower_bound(cut_begin, columns.cut.end(), box.high[last], before);
         RowWalk walk;
         if (!first_row(box, g_.rank, walk)) return;
         do {
             size_t kind = 0;
             for (int a = 0; a < last; ++a) kind = kind * kinds[a].spans.size() + kinds[a].of(walk.at[a]);
-            const int64_t row = row_offset(view, box.n, walk, g_.rank);
-            const auto check = [&](int64_t o) {
-                bool good = !real.empty();
-                if (good) {
-                    const uint8_t* allowed = &real[(kind * columns.spans.size() + columns.of(o)) * 256];
-                    const uint8_t* codes = static_cast<const uint8_t*>(code) + row + o * g_.inner;
-                    for (int64_t c = 0; c < g_.inner; ++c) good &= allowed[codes[c]];
+            int64_t rows = 1;   // of this kind, one below the other
+            if (last > 0 && walk.at[last - 1] >= kinds[last - 1].whole_begin)
+                rows = std::max<int64_t>(1, std::min(box.high[last - 1], kinds[last - 1].whole_end) - walk.at[last - 1]);
+            bool good = !real.empty();
+            if (good) {
+                const uint8_t* const codes = static_cast<const uint8_t*>(code) + row_offset(view, box.n, walk, g_.rank);
+                const uint8_t* const allowed = &real[kind * columns.spans.size() * 256];
+                const int64_t step = last > 0 ? view.step[last - 1] : 0;
+                const auto check = [&](int64_t from, int64_t to, size_t column_kind) {   // windows of one kind
+                    for (int64_t r = 0; r < rows; ++r)
+                        for (int64_t i = from * g_.inner; good && i < to * g_.inner; ++i) good = allowed[column_kind * 256 + codes[r * step + i]];
+                };
+                int64_t o = box.low[last];
+                for (auto cut = cut_begin; cut != cut_end; o = cut++->window + 1) {
+                    if (kind != 0) check(o, cut->window, 0);
+                    check(cut->window, cut->window + 1, cut->kind);
                 }
-                if (good) return;
-                Box one = box;
-                for (int a = 0; a < last; ++a) one.low[a] = walk.at[a], one.high[a] = walk.at[a] + 1;
-                one.low[last] = o, one.high[last] = o + 1;
-                verify(one);
-            };
-            if (kind == 0) std::for_each(cut_begin, cut_end, check);
-            else
-                for (int64_t o = box.low[last]; o < box.high[last]; ++o) check(o);
+                if (kind != 0) check(o, box.high[last], 0);
+            }
+            if (!good) {
+                Box some = box;
+                for (int a = 0; a < last; ++a) some.low[a] = walk.at[a], some.high[a] = walk.at[a] + (a == last - 1 ? rows : 1);
+                if (kind != 0) verify(some);
+                for (auto cut = cut_begin; kind == 0 && cut != cut_end; ++cut) {
+                    some.low[last] = cut->window, some.high[last] = cut->window + 1;
+                    verify(some);
+                }
+            }
+            if (rows > 1) walk.at[last - 1] += rows - 1;
         } while (next_row(box, g_.rank, walk));
     });
     return bad.load() == INT64_MAX ? -1 : bad.load();
