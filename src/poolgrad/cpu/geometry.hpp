@@ -112,11 +112,14 @@ struct Geometry {
     int64_t code_step[max_axes];    // what one local position on an axis adds to a code
 };
 
-// Whether windows begin at every position of two axes and are small: neighbours have most elements in common.
-constexpr int64_t most_everywhere = 16;   // elements of a window on an axis
+// Whether windows begin at every position of two axes and are small: neighbours have most elements in common. What the rows hand
+// to the columns (slide.hpp) must fit a cache.
+constexpr int64_t most_everywhere = 16;                // elements of a window on an axis
+constexpr int64_t columns_everywhere = 16;             // windows of a row that are worked on together, at least
+constexpr int64_t kept_everywhere = int64_t{1} << 19;  // elements that are kept for them, at most
 
 static inline bool begins_everywhere(const Geometry& g) {
-    bool all = g.rank == 2;
+    bool all = g.rank == 2 && g.inner <= kept_everywhere / columns_everywhere / (g.axes[0].window + 3);
     for (int a = 0; all && a < 2; ++a)
         all = g.axes[a].uniform && g.axes[a].stride == 1 && g.axes[a].dilation == 1 && g.axes[a].window > 1 && g.axes[a].window <= most_everywhere;
     return all;

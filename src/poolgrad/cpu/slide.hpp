@@ -176,7 +176,7 @@ template <class Order, What what> struct Sliding {
     template <class WithCare> void run(const Box& box, Scratch& scratch, WithCare&& with_care) {
         constexpr int64_t item = sizeof(Key) + writes_code;
         kept = rows.window + 3;
-        const int64_t width = larger(16, kept_bytes / (kept * g.inner * item)), all = box.high[1] - box.low[1];
+        const int64_t width = larger(columns_everywhere, kept_bytes / (kept * g.inner * item)), all = box.high[1] - box.low[1];
         const int64_t some = ceil_div(all, ceil_div(all, width));
         pitch = some * g.inner;
         keys = static_cast<Key*>(reserve(scratch, 2, static_cast<size_t>(kept * pitch * item)));
