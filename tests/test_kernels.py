@@ -307,7 +307,18 @@ def check_averages_of_planes(rng, dtype, windows):
     same_as_channels(planes, channels, "spread", g)
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("rank", [3, 4])
+def test_rows_of_volumes_are_not_taken_for_rows_of_planes(rng, dtype, rank):
+    """Three planes of windows with one row each, where three rows of one plane would be done two at a time."""
+    padded, plain = axis(4, 3, 1, "EXPLICIT", before=1, after=1), axis(6, 3)
+    for middle in (plain, padded):
+        pairs = [*[padded] * (rank - 2), middle, axis(33, 3, 1, "SAME")]
+        shape = (1, 1, *(ours.size for ours, _ in pairs))
+        check_all_maps(rng, shape, "NC" + "ADHW"[-rank:], pairs, dtype, ties_too=False)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8", "int32"])
 @pytest.mark.parametrize(("k", "s"), [(2, 2), (3, 1), (3, 2)])
 def test_averages_that_go_past_the_caches_have_the_bits_of_small_ones(rng, dtype, k, s):
     """Rows that end within a cache line, in a result of more than 8 MiB, against every plane alone."""
@@ -354,6 +365,11 @@ def test_windows_that_begin_everywhere(rng, dtype, k):
     x = array_of(rng, planes.shape, dtype)
     same_as_channels(planes, channels, "maximum", x, "propagate")
     same_as_channels(planes, channels, "choose", x, "propagate")
+    if "float" in dtype:  # windows near a NaN are done again, the others are not
+        x[rng.integers(0, 65, 40), rng.integers(0, 19, 40), rng.integers(0, 700, 40)] = np.nan
+        for nan in ("propagate", "ignore"):
+            same_as_channels(planes, channels, "maximum", x, nan)
+            same_as_channels(planes, channels, "choose", x, nan)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int16", "float64"])

@@ -927,8 +927,8 @@ template <class E> struct Spreader {
         const bool registers = in_registers(w0, w1), in_place = registers && pairs.skip == 0 && pairs.room == w1 - w0;
         const int64_t elements = (w1 - w0) * g.inner;
         const size_t bytes = sizeof(Stored) * static_cast<size_t>(elements);
-        LineWriter<Stored> lines(job.streaming && g.inner < lanes ? box.n_end - box.n : 0, 2 * elements, scratch, 7);
-        const bool together = registers && in_place && in_twos(g, job.gx);
+        const bool together = registers && in_place && in_twos(g, job.gx), may_line = job.streaming && g.inner < lanes;
+        LineWriter<Stored> lines(may_line ? box.n_end - box.n : 0, may_line ? (together ? 2 : 1) * elements : 0, scratch, 7);
         do {
             const int64_t at = walk.at[larger(0, last - 1)];
             int64_t copies = 1;   // rows that lie in the same windows, and are the same
@@ -940,8 +940,8 @@ template <class E> struct Spreader {
             same_divisors = true;
             for (int64_t t = 1; t < tap_count; ++t) same_divisors = same_divisors && taps[t].divisor == taps[0].divisor;
             // All windows of this row and the next are divided alike.
-            const bool two = together && tap_count == 3 && at + 1 < box.high[last - 1] && windows(at).first >= rows_axis.even_begin &&
-                             windows(at).first + 4 <= rows_axis.even_end;
+            const bool two = together && tap_count == 3 && windows(at).last == windows(at).first + 3 && at + 1 < box.high[last - 1] &&
+                             windows(at).first >= rows_axis.even_begin && windows(at).first + 4 <= rows_axis.even_end;
             for (int64_t n = box.n; n < box.n_end; ++n) {
                 grad = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
                 Stored* gx = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, n, walk, g.rank);
@@ -952,7 +952,7 @@ template <class E> struct Spreader {
                     }
                 }
                 gx += w0 * g.inner;
-                const bool aligned = (reinterpret_cast<uintptr_t>(gx) | bytes) % 64 == 0, in_lines = job.streaming && !aligned;
+                const bool aligned = (reinterpret_cast<uintptr_t>(gx) | bytes) % 64 == 0, in_lines = may_line && !aligned;
                 const auto row_to = [&]() __attribute__((always_inline)) { return in_lines ? lines.open(n - box.n, gx) : gx; };
                 const Stored* made = nullptr;   // the row, if it lies elsewhere
                 if (registers && same_divisors && tap_count) {

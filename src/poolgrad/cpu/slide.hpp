@@ -30,10 +30,11 @@ template <class Order, What what> struct Sliding {
     const Axis &rows, &axis;
     const Order order;
     const int64_t ahead;
-    int64_t pitch = 0;           // from a row to the next, of those that are kept
+    int64_t width = 0, pitch = 0;   // from a row to the next, of those that are kept: in windows and in elements
     Key* keys = nullptr;         // their maxima
     uint8_t* codes = nullptr;    // and where these are, along the row
-    bool nan[2 * most_everywhere];          // whether a row has met one
+    uint8_t* nans = nullptr;                // which windows of the rows have met a NaN
+    bool nan[2 * most_everywhere];          // whether any window of a row has
     int64_t kept = 0;            // rows
     const Stored* x = nullptr;   // the image's
     int64_t w0 = 0, w1 = 0;      // the windows that are worked on
@@ -73,8 +74,9 @@ template <class Order, What what> struct Sliding {
     }
 
     // Windows from o on along a row, of whose local positions only `real` are.
-    template <int count> POOLGRAD_INLINE void windows_of_row(const Stored* row, int64_t to, int64_t o, Span real, Keys& sum) const {
-        const int64_t inner = g.inner, at = (o - axis.before + real.first) * inner, begin = to + (o - w0) * inner, far = ahead;
+    template <int count> POOLGRAD_INLINE void windows_of_row(const Stored* row, int64_t h, int64_t o, Span real) {
+        const int64_t inner = g.inner, at = (o - axis.before + real.first) * inner, begin = h % kept * pitch + (o - w0) * inner, far = ahead;
+        Keys sum{};
         Key* const to_keys = keys + begin;
         uint8_t* const to_codes = codes + begin;
         for (int64_t c = 0; c < inner; c += lanes) {
@@ -94,24 +96,26 @@ template <class Order, What what> struct Sliding {
             });
             if constexpr (Order::has_nan) sum += total;
         }
+        if constexpr (Order::has_nan) {
+            const bool met = any_nan(sum);
+            nan[h % kept] |= met;
+            __builtin_memset(nans + h % kept * width + o - w0, met, count);
+        }
     }
 
     template <int count> void along(int64_t h) {
         const Stored* const row = x + h * job.x.step[0];
-        const int64_t to = h % kept * pitch;
-        Keys sum{};
+        nan[h % kept] = false;
         int64_t o = w0;
         while (o < w1) {
             if (o >= axis.whole_begin && o + count <= smaller(w1, axis.whole_end)) {
-                windows_of_row<count>(row, to, o, {0, axis.window}, sum);
+                windows_of_row<count>(row, h, o, {0, axis.window});
                 o += count;
             } else {
-                windows_of_row<1>(row, to, o, span(axis, o), sum);
+                windows_of_row<1>(row, h, o, span(axis, o));
                 ++o;
             }
         }
-        if constexpr (Order::has_nan) nan[h % kept] = any_nan(sum);
-        else nan[h % kept] = false;
     }
 
     // The results of `count` rows of windows from o on, the first of which reads from row h on.
@@ -149,7 +153,7 @@ template <class Order, What what> struct Sliding {
         }
     }
 
-    // Calls with_care(box) for windows whose rows have met a NaN.
+    // Calls with_care(box) for windows that have met a NaN.
     template <class WithCare> void image(int64_t n, const Box& box, WithCare&& with_care) {
         x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n);
         int64_t next = 0;   // row of the input
@@ -160,30 +164,39 @@ template <class Order, What what> struct Sliding {
             count = o >= rows.whole_begin && o + group <= smaller(box.high[0], rows.whole_end) ? group : 1;
             next = larger(next, h);
             for (; next < h + real.length + count - 1; ++next) axis.window >= 4 ? along<4>(next) : along<2>(next);
-            bool care = false;
-            for (int64_t i = h; i < next; ++i) care |= nan[i % kept];
-            if (care) {
-                Box some = box;
-                some.n = n, some.n_end = n + 1;
-                some.low[0] = o, some.high[0] = o + count, some.low[1] = w0, some.high[1] = w1;
-                with_care(some);
-            } else if (count == 4) down<4>(n, o, h, real);
+            if (count == 4) down<4>(n, o, h, real);
             else if (count == 2) down<2>(n, o, h, real);
             else down<1>(n, o, h, real);
+            bool care = false;
+            for (int64_t i = h; i < next; ++i) care |= nan[i % kept];
+            const auto met = [&](int64_t w) {
+                for (int64_t i = h; i < next; ++i)
+                    if (nans[i % kept * width + w - w0]) return true;
+                return false;
+            };
+            for (int64_t from = w0, to; care && from < w1; from = to) {
+                for (to = from; to < w1 && met(to);) ++to;
+                Box some = box;
+                some.n = n, some.n_end = n + 1;
+                some.low[0] = o, some.high[0] = o + count, some.low[1] = from, some.high[1] = to;
+                if (from < to) with_care(some);
+                while (to < w1 && !met(to)) ++to;
+            }
         }
     }
 
     template <class WithCare> void run(const Box& box, Scratch& scratch, WithCare&& with_care) {
         constexpr int64_t item = sizeof(Key) + writes_code;
         kept = rows.window + 3;
-        const int64_t width = larger(columns_everywhere, kept_bytes / (kept * g.inner * item)), all = box.high[1] - box.low[1];
-        const int64_t some = ceil_div(all, ceil_div(all, width));
-        pitch = some * g.inner;
-        keys = static_cast<Key*>(reserve(scratch, 2, static_cast<size_t>(kept * pitch * item)));
+        const int64_t most = larger(columns_everywhere, kept_bytes / (kept * g.inner * item)), all = box.high[1] - box.low[1];
+        width = ceil_div(all, ceil_div(all, most));
+        pitch = width * g.inner;
+        keys = static_cast<Key*>(reserve(scratch, 2, static_cast<size_t>(kept * (pitch * item + width))));
         codes = reinterpret_cast<uint8_t*>(keys + kept * pitch);
+        nans = codes + (writes_code ? kept * pitch : 0);
         for (int64_t n = box.n; n < box.n_end; ++n)
             for (w0 = box.low[1]; w0 < box.high[1]; w0 = w1) {
-                w1 = smaller(box.high[1], w0 + some);
+                w1 = smaller(box.high[1], w0 + width);
                 image(n, box, with_care);
             }
         if (job.streaming) stream_fence();

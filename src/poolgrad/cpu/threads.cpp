@@ -84,7 +84,8 @@ struct alignas(64) Worker {
     std::atomic<Job*> job{nullptr};   // the worker takes it, or its caller takes it back
     std::atomic<uint32_t> calls{0};
     std::thread::native_handle_type thread{};
-    int kept_off = -1;   // this processor
+    int kept_off = -1;                  // this processor
+    const void* kept_by = nullptr;      // for this thread, whose processors it may use
 
     void call(Job& one) {
         job.store(&one);
@@ -140,7 +141,8 @@ struct Pool {
     static void keep_off_caller(std::span<const std::unique_ptr<Worker>> called) {
 #if defined(__linux__)
         const int here = sched_getcpu();
-        const auto is_off = [=](const auto& worker) { return worker->kept_off == here; };
+        const void* const caller = &own_scratch;
+        const auto is_off = [=](const auto& worker) { return worker->kept_off == here && worker->kept_by == caller; };
         cpu_set_t others;
         if (here < 0 || std::all_of(called.begin(), called.end(), is_off) || sched_getaffinity(0, sizeof others, &others) != 0) return;
         CPU_CLR(here, &others);
@@ -148,6 +150,7 @@ struct Pool {
         for (const auto& worker : called) {
             pthread_setaffinity_np(worker->thread, sizeof others, &others);   // where that is forbidden all goes on as it was
             worker->kept_off = here;
+            worker->kept_by = caller;
         }
 #else
         (void)called;
