@@ -436,12 +436,12 @@ int Plan::equal_width() const { return width_for(static_cast<uint64_t>(g_.elemen
 void Plan::maximum(DType type, const View& x, void* y, void* code, int code_width, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
     const bool keys_tell = type != DType::f16 && type != DType::bf16;   // 16-bit floats are taken along with their keys
-    if (y && (code ? large_coded_ && !keys_tell : large_ && !by_columns(bytes) && !by_neighbours(type))) {
+    if (y && (code ? large_coded_ && !keys_tell : large_ && !by_columns(bytes) && !by_neighbours(type, ignore_nan))) {
         choose_large(type, x, ignore_nan, keys_tell ? Carry::nothing : Carry::elements, x, y);
         if (!code) return;
         y = nullptr;
     }
-    if (code && large_coded_ && !by_neighbours(type)) {
+    if (code && large_coded_ && !by_neighbours(type, ignore_nan)) {
         Buffer codes(outputs_ * 4);
         const uint32_t* from = codes.as<uint32_t>();
         choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), nullptr, y);
@@ -566,10 +566,12 @@ bool Plan::by_columns(int64_t bytes) const {
     return few_visits_ && g_.rank > 1 && g_.inner * bytes < 64 && axis.uniform && steps;
 }
 
-// Whether maxima of vectors of channels are found some neighbours at a time (slide.hpp), which is quicker than doubling.
-bool Plan::by_neighbours(DType type) const {
+// Whether maxima of vectors of channels are found some neighbours at a time (slide.hpp), which is quicker than doubling. Windows near
+// a NaN are then visited element by element, so where NaN are to be expected only small ones.
+bool Plan::by_neighbours(DType type, bool ignore_nan) const {
     const bool keys_tell = type != DType::f16 && type != DType::bf16;
-    return keys_tell && g_.inner * dtype_bytes(type) >= 64 && g_.elements <= 256 && begins_everywhere(g_);
+    if (!keys_tell || g_.inner * dtype_bytes(type) < 64 || !begins_everywhere(g_)) return false;
+    return larger(g_.axes[0].window, g_.axes[1].window) <= (ignore_nan ? 4 : 8);
 }
 
 // Whether boxes of the input share so many windows that choosing box by box would do the work several times.
@@ -655,7 +657,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     const Kernels& k = kernels();
     const bool coded = follows_codes(type);
     const int64_t scratch_bytes = coded ? sum_bytes(type) : find.code_width;
-    const bool large = large_coded_ && (equal || !by_neighbours(type));
+    const bool large = large_coded_ && (equal || !by_neighbours(type, ignore_nan));
     if (large || by_slabs(type) || overlaps_boxes(bytes, scratch_bytes, coded && slides())) {
         const int width = large ? 4 : find.code_width;
         Buffer codes(outputs_ * width);

@@ -77,7 +77,7 @@ private:
     bool by_slabs(DType type) const;
     bool follows_codes(DType type) const;
     bool by_columns(int64_t bytes) const;
-    bool by_neighbours(DType type) const;
+    bool by_neighbours(DType type, bool ignore_nan) const;
     bool slides() const { return g_.rank == 2 || g_.rank == 3; }   // put that follows codes: along the first axis
     bool overlaps_boxes(int64_t bytes, int64_t scratch_bytes, bool slides) const;
     View room_of(const Box& outputs, int64_t bytes, Scratch& scratch, int slot) const;
