@@ -744,8 +744,12 @@ template <class E> struct Spreader {
     };
     Pairs pairs{};
 
-    bool in_registers(int64_t w0, int64_t w1) {
-        if (lanes == 1 || g.inner != 1 || !axis.uniform || axis.window != 3 || axis.dilation != 1) return false;
+    // Rows must be some: each window along them has its weight prepared.
+    bool in_registers(const Box& box) {
+        const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1];
+        int64_t count = box.n_end - box.n;
+        for (int a = 0; a < g.rank - 1; ++a) count *= box.high[a] - box.low[a];
+        if (lanes == 1 || g.inner != 1 || !axis.uniform || axis.window != 3 || axis.dilation != 1 || count < 4) return false;
         if (axis.stride == 1) {
             if (axis.before != 1 || axis.count != axis.size || w1 - w0 != axis.size) return false;
             pairs.first = pairs.low = 0, pairs.last = pairs.high = pairs.room = w1, pairs.skip = 0;
@@ -924,7 +928,7 @@ template <class E> struct Spreader {
         const Axis& rows_axis = g.axes[larger(0, last - 1)];
         const bool repeats = by_phase && last > 0 && rows_axis.dilation == 1 &&
                              (rows_axis.starts || (rows_axis.stride > 1 && rows_axis.window % rows_axis.stride == 0));
-        const bool registers = in_registers(w0, w1), in_place = registers && pairs.skip == 0 && pairs.room == w1 - w0;
+        const bool registers = in_registers(box), in_place = registers && pairs.skip == 0 && pairs.room == w1 - w0;
         const int64_t elements = (w1 - w0) * g.inner;
         const size_t bytes = sizeof(Stored) * static_cast<size_t>(elements);
         const bool together = registers && in_place && in_twos(g, job.gx), may_line = job.streaming && g.inner < lanes;
