@@ -50,7 +50,8 @@ struct Buffer {
 };
 
 // What put adds up in.
-int64_t sum_bytes(DType type) { return type == DType::f16 || type == DType::bf16 ? 4 : dtype_bytes(type); }
+bool sixteen_bits(DType type) { return type == DType::f16 || type == DType::bf16; }   // floats
+int64_t sum_bytes(DType type) { return sixteen_bits(type) ? 4 : dtype_bytes(type); }
 
 bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
 
@@ -435,7 +436,7 @@ int Plan::equal_width() const { return width_for(static_cast<uint64_t>(g_.elemen
 
 void Plan::maximum(DType type, const View& x, void* y, void* code, int code_width, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
-    const bool keys_tell = type != DType::f16 && type != DType::bf16;   // 16-bit floats are taken along with their keys
+    const bool keys_tell = !sixteen_bits(type);   // 16-bit floats are taken along with their keys
     if (y && (code ? large_coded_ && !keys_tell : large_ && !by_columns(bytes) && !by_neighbours(type, ignore_nan))) {
         choose_large(type, x, ignore_nan, keys_tell ? Carry::nothing : Carry::elements, x, y);
         if (!code) return;
@@ -569,8 +570,7 @@ bool Plan::by_columns(int64_t bytes) const {
 // Whether maxima of vectors of channels are found some neighbours at a time (slide.hpp), which is quicker than doubling. Windows near
 // a NaN are then visited element by element, so where NaN are to be expected only small ones.
 bool Plan::by_neighbours(DType type, bool ignore_nan) const {
-    const bool keys_tell = type != DType::f16 && type != DType::bf16;
-    if (!keys_tell || g_.inner * dtype_bytes(type) < 64 || !begins_everywhere(g_)) return false;
+    if (sixteen_bits(type) || g_.inner * dtype_bytes(type) < 64 || !begins_everywhere(g_)) return false;
     return larger(g_.axes[0].window, g_.axes[1].window) <= (ignore_nan ? 4 : 8);
 }
 

@@ -31,13 +31,13 @@ template <class Order, What what> struct Sliding {
     const Order order;
     const int64_t ahead;
     int64_t width = 0, pitch = 0;   // from a row to the next, of those that are kept: in windows and in elements
-    Key* keys = nullptr;         // their maxima
-    uint8_t* codes = nullptr;    // and where these are, along the row
-    uint8_t* nans = nullptr;                // which windows of the rows have met a NaN
-    bool nan[2 * most_everywhere];          // whether any window of a row has
-    int64_t kept = 0;            // rows
-    const Stored* x = nullptr;   // the image's
-    int64_t w0 = 0, w1 = 0;      // the windows that are worked on
+    Key* keys = nullptr;            // their maxima
+    uint8_t* codes = nullptr;       // and where these are, along the row
+    uint8_t* nans = nullptr;        // which windows of the rows have met a NaN
+    bool nan[2 * most_everywhere];  // whether any window of a row has
+    int64_t kept = 0;               // rows
+    const Stored* x = nullptr;      // the image's
+    int64_t w0 = 0, w1 = 0;         // the windows that are worked on
 
     Sliding(const Scan& job, Order order)
         : job(job),
