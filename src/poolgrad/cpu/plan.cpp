@@ -49,8 +49,9 @@ struct Buffer {
     template <class T> T* as() const { return static_cast<T*>(block.data); }
 };
 
+bool sixteen_bits(DType type) { return type == DType::f16 || type == DType::bf16; }
+
 // What put adds up in.
-bool sixteen_bits(DType type) { return type == DType::f16 || type == DType::bf16; }   // floats
 int64_t sum_bytes(DType type) { return sixteen_bits(type) ? 4 : dtype_bytes(type); }
 
 bool is_power_of_two(int64_t n) { return n > 0 && (n & (n - 1)) == 0; }
