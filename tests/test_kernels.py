@@ -353,6 +353,52 @@ def test_rows_that_are_done_together_have_one_that_needs_care(rng, dtype, specia
             same_as_channels(planes, channels, "choose", x, nan)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "windows",
+    [
+        [pw.regular(20, 2, 2), pw.regular(64, 2, 2)],
+        [pw.regular(21, 2, 2), pw.regular(173, 2, 2)],  # a row and a column lie in no window
+        [pw.regular(21, 2, 2, "SAME"), pw.regular(171, 2, 2, "SAME")],  # windows are cut short at the end,
+        [pw.explicit(23, 2, 2, 1, 1), pw.explicit(160, 2, 2, 1, 1)],  # and in front
+        [pw.regular(22, 2, 3), pw.regular(70, 2, 2)],  # rows between windows
+        [pw.explicit(20, 3, 4, 2, 1), pw.explicit(131, 2, 2, 1, 0)],
+        [pw.regular(5, 2, 2, "SAME"), pw.regular(7, 2, 2, "SAME"), pw.regular(90, 2, 2)],
+        [pw.regular(7, 3, 3, "SAME"), pw.regular(9, 2, 4), pw.regular(141, 2, 2, "SAME")],
+        [pw.regular(4203, 2, 2, "SAME")],
+        [pw.regular(3, 2, 2, "SAME"), pw.regular(18001, 2, 2, "SAME")],  # rows are done in pieces
+        [pw.regular(1200, 2, 2), pw.regular(1210, 2, 2)],  # written past the caches,
+        [pw.regular(61, 2, 2, "SAME"), pw.regular(255, 2, 2), pw.regular(142, 2, 2)],
+        [
+            pw.regular(40, 2, 2),
+            pw.regular(200, 2, 2),
+            pw.regular(192, 2, 2),
+        ],  # directly, where rows fill lines
+    ],
+)
+def test_windows_that_lie_apart_have_the_bits_of_channels(rng, dtype, windows):
+    sizes = tuple(w.size for w in windows)
+    large = np.prod(sizes) > 10**6
+    count, letters = 6 if large else 19, "DHW"[-len(sizes) :]
+    if large and dtype not in ("float16", "float32", "uint8"):
+        pytest.skip("many elements")
+    planes, channels = (
+        Pool.of((count, *sizes), "C" + letters, windows),
+        Pool.of((*sizes, count), letters + "C", windows),
+    )
+    x, v, g = (array_of(rng, shape, dtype) for shape in (planes.shape, planes.shape, planes.out_shape))
+    if dtype in FLOATS:
+        x, g = with_specials(rng, x, 1e-3), with_specials(rng, g, 0.1)
+    for nan in ("propagate", "ignore") if dtype in FLOATS and not large else ("propagate",):
+        y, choice = backend.maximum_and_choice(planes, x, nan)
+        other = np.where(rng.random(y.shape) < 0.1, g, y)
+        for known in ({}, {"equal_to": y}, {"equal_to": other}):
+            same_as_channels(planes, channels, "max_put", x, g, "first", nan, **known)
+            same_as_channels(planes, channels, "max_take", x, v, "first", nan, **known)
+        same_as_channels(planes, channels, "put", g, choice)
+        same_as_channels(planes, channels, "take", v, choice)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8", "int32"])
 @pytest.mark.parametrize("k", [(2, 2), (3, 5), (4, 3), (7, 7), (16, 9)])
 def test_windows_that_begin_everywhere(rng, dtype, k):

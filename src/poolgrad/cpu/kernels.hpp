@@ -38,6 +38,23 @@ struct Put {
     View gx;           // input-shaped result
 };
 
+// take and put over windows that lie apart (apart.cpp), from a choice or with the winners found on the way. The boxes are of outputs; put
+// writes all inputs that belong to them.
+struct Apart {
+    const Geometry* geometry = nullptr;
+    DType type;
+    Mode mode;
+    bool put = false;
+    bool ignore_nan = false;
+    bool streaming = false;
+    View x = {};         // input-shaped: compared
+    View wanted = {};    // output-shaped: values (Mode::equal) or codes of one byte (Mode::choice)
+    View given;          // output-shaped for put, input-shaped for take
+    View result = {};    // and the other way round
+};
+
+constexpr int64_t most_apart = 64;   // elements of such a window
+
 // mean: the sum of the real elements of every window over its divisor, which is their number unless the axes say otherwise.
 struct Mean {
     const Geometry* geometry;
@@ -131,6 +148,7 @@ struct Kernels {
     int vector_bytes;
     void (*scan)(const Scan&, const Box& outputs, Scratch&);
     void (*put)(const Put&, const Box& inputs, Scratch&);
+    void (*apart)(const Apart&, const Box& outputs, Scratch&);
     void (*mean)(const Mean&, const Box& outputs, Scratch&);
     void (*spread)(const Spread&, const Box& inputs, Scratch&);
     // The same results for large windows: by decoding each code, and axis by axis.

@@ -475,8 +475,43 @@ void Plan::maximum(DType type, const View& x, void* y, void* code, int code_widt
     each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); }, true);
 }
 
+// Whether windows lie apart, two elements along a row of one channel that is long enough for vectors (apart.cpp).
+bool Plan::lie_apart(DType type) const {
+    const int64_t bytes = dtype_bytes(type), vector_bytes = kernels().vector_bytes;
+    if (g_.inner != 1 || g_.elements > most_apart || vector_bytes < 4 * bytes) return false;
+    for (int a = 0; a < g_.rank; ++a) {
+        const Axis& axis = g_.axes[a];
+        if (!axis.uniform || axis.dilation != 1 || axis.window > axis.stride || axis.before >= axis.window || axis.count == 0) return false;
+        if (nominal_origin(axis, axis.count - 1) >= axis.size) return false;   // nothing of it is real
+    }
+    const Axis& along = g_.axes[g_.rank - 1];
+    const int64_t row = 2 * (along.whole_end - along.whole_begin) * bytes;
+    // Below that starting a row takes too long, with windows at its ends that are cut short, or as an image of its own.
+    const int64_t least = g_.rank == 1 ? 64 : row < 2 * along.count * bytes ? 8 : bytes < 4 ? 4 : g_.rank + 3;   // quarters of a vector
+    return along.window == 2 && along.extent == 2 && along.stride == 2 && 4 * row >= least * vector_bytes;
+}
+
+// take or put, with what is looked for or codes of one byte in `wanted`, if windows lie apart. Returns whether it did.
+bool Plan::apart(Apart job, const void* wanted, void* result) const {
+    if (!lie_apart(job.type)) return false;
+    const int64_t bytes = dtype_bytes(job.type);
+    const Kernels& k = kernels();
+    job.geometry = &g_;
+    if (wanted) job.wanted = dense(wanted, true, job.mode == Mode::choice ? 1 : bytes);
+    job.result = dense(result, !job.put, bytes);
+    job.streaming = streaming(result, job.put ? inputs_ : outputs_, bytes);
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.apart(job, box, scratch); }, true);
+    return true;
+}
+
 void Plan::take(DType type, const View& v, const void* code, int code_width, void* y) const {
     const int64_t bytes = dtype_bytes(type);
+    // Elsewhere following codes is as quick.
+    const Axis& along = g_.axes[g_.rank - 1];
+    const bool whole = along.whole_end - along.whole_begin == along.count, narrow = bytes < 4 || (bytes == 4 && g_.rank == 2);
+    if (code_width == 1 && whole && narrow && g_.rank > 1 && kernels().vector_bytes >= 32 &&
+        apart({.type = type, .mode = Mode::choice, .given = v}, code, y))
+        return;
     Scan job = scan_job(type, false);
     job.mode = Mode::choice;
     job.what = What::take;
@@ -512,6 +547,7 @@ bool Plan::no_windows(void* gx, int64_t bytes) const {
 void Plan::put(DType type, const View& g, const void* code, int code_width, void* gx, bool assign) const {
     const int64_t bytes = dtype_bytes(type);
     if (no_windows(gx, bytes)) return;
+    if (code_width == 1 && !assign && apart({.type = type, .mode = Mode::choice, .put = true, .given = g}, code, gx)) return;
     Put job{};
     job.geometry = &g_;
     job.type = type;
@@ -649,8 +685,10 @@ void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch)
 void Plan::max_put(DType type, const View& x, const View& g, const void* equal, void* gx, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
     if (no_windows(gx, bytes)) return;
+    const Mode mode = equal ? Mode::equal : Mode::maximum;
+    if (apart({.type = type, .mode = mode, .put = true, .ignore_nan = ignore_nan, .x = x, .given = g}, equal, gx)) return;
     Scan find = scan_job(type, ignore_nan);
-    find.mode = equal ? Mode::equal : Mode::maximum;
+    find.mode = mode;
     find.what = What::code;
     find.x = x;
     if (equal) find.wanted = dense(equal, true, bytes);
@@ -716,6 +754,8 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
+    const Mode mode = equal ? Mode::equal : Mode::maximum;
+    if (g_.rank > 1 && apart({.type = type, .mode = mode, .ignore_nan = ignore_nan, .x = x, .given = v}, equal, y)) return;
     const bool quick = by_columns(bytes) && g_.elements <= most_by_columns, large = large_ && !quick;
     if (large && choose_large(type, x, ignore_nan, Carry::elements, v, y, equal)) return;
     if (large && large_coded_) {   // and something else than the maximum is looked for
@@ -725,7 +765,7 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
         return take(type, v, codes.as<void>(), 4, y);
     }
     Scan job = scan_job(type, ignore_nan);
-    job.mode = equal ? Mode::equal : Mode::maximum;
+    job.mode = mode;
     job.what = What::take;
     job.x = x;
     job.v = v;

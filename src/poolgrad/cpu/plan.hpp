@@ -74,6 +74,8 @@ private:
     bool streaming(const void* data, int64_t elements, int64_t bytes) const;
     int equal_width() const;
     bool no_windows(void* gx, int64_t bytes) const;
+    bool lie_apart(DType type) const;
+    bool apart(Apart job, const void* wanted, void* result) const;
     bool by_slabs(DType type) const;
     bool follows_codes(DType type) const;
     bool by_columns(int64_t bytes) const;

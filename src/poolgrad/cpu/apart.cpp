@@ -1,0 +1,431 @@
+// Gradients and second-order gradients of maxima over windows that lie apart: two elements along a row of one channel, any number of
+// rows, no element in two windows. Windows are found and used in registers, so every array is read or written once.
+#include <type_traits>
+#include <utility>
+
+#include "gather.hpp"
+#include "kernels.hpp"
+
+namespace poolgrad {
+namespace {
+
+constexpr int64_t most_taps = most_apart / 2 + 1;
+constexpr int64_t most_windows = 4096;               // of a row at a time
+constexpr int64_t together_bytes = int64_t{1} << 11;   // of results that are made before they are written past the caches
+
+// Elements are compared as they are; whether one was NaN is seen in the sum of all.
+template <class T> struct AsFloat {
+    using Key = T;
+    template <class V> POOLGRAD_INLINE auto keys(V bits) const { return reinterpret_cast<Vec<T, sizeof(V) / sizeof(T)>>(bits); }
+};
+
+// Integers of the same width: floats with every NaN above or below all numbers and both zeros the same,
+template <class I> struct AsInteger {
+    using Key = I;
+    I infinity, nan_key;
+    template <class V> POOLGRAD_INLINE V keys(V bits) const {
+        const V magnitude = bits & static_cast<I>(~(I{1} << (8 * sizeof(I) - 1))), sign = bits >> (8 * sizeof(I) - 1);
+        const V key = (magnitude ^ sign) - sign;
+        return magnitude > infinity ? V{} + nan_key : key;
+    }
+    POOLGRAD_INLINE I key(I bits) const {
+        const I magnitude = bits & static_cast<I>(~(I{1} << (8 * sizeof(I) - 1)));
+        return magnitude > infinity ? nan_key : bits < 0 ? static_cast<I>(-magnitude) : magnitude;
+    }
+};
+
+// or integers, with the sign bit flipped if they have no sign.
+template <class I> struct Integer {
+    using Key = I;
+    I flip;
+    template <class V> POOLGRAD_INLINE V keys(V bits) const { return bits ^ flip; }
+};
+
+template <class V, int... i> POOLGRAD_INLINE V swap_pairs(V v, std::integer_sequence<int, i...>) { return __builtin_shufflevector(v, v, (i ^ 1)...); }
+template <class V, int... i> POOLGRAD_INLINE auto each_twice(V half, std::integer_sequence<int, i...>) {
+    return __builtin_shufflevector(half, half, (i / 2)...);
+}
+template <class V, int... i> POOLGRAD_INLINE auto every_second(V v, std::integer_sequence<int, i...>) {
+    return __builtin_shufflevector(v, v, (2 * i)...);
+}
+
+// I is the integer type of the elements' width.
+template <class I, bool put> struct Rows {
+    static constexpr int lanes = vector_bytes / static_cast<int>(sizeof(I)), half = lanes / 2;
+    using Bits = Vec<I, lanes>;
+    using Natural = Vec<typename IntOf<sizeof(I)>::natural, half>;
+    static constexpr std::make_integer_sequence<int, lanes> all{};
+    static constexpr std::make_integer_sequence<int, half> halves{};
+    static constexpr I none = most_apart;   // larger than the code of every row
+
+    const Apart& job;
+    const Geometry& g;
+    const Axis& axis;
+    const Box& box;
+    const bool floats;
+    const AsInteger<I> order;
+    const Integer<I> plain;
+    const I quiet;               // what makes a NaN quiet; 0 for integers
+    const int64_t ahead;
+    int64_t first, count;        // whole windows of a row
+    int64_t low, high;           // columns that belong to the windows of the box
+    int64_t column;              // of the first whole window
+    LineWriter<I> lines;         // of take
+    I* room;                     // for the gradients of some rows, which are written past the caches together
+    bool direct = false;         // or directly
+
+    // A row of windows: where the whole ones begin in x, v and the result, what belongs to each, and the codes of its input rows.
+    template <int64_t room_for_taps> struct Row {
+        int64_t taps;
+        const I *given, *wanted;
+        const uint8_t* codes;
+        const I *x[room_for_taps], *v[room_for_taps];
+        I* to[room_for_taps];
+        I code[room_for_taps];
+    };
+    Row<most_taps> row;
+
+    static constexpr I sign = static_cast<I>(I{1} << (8 * sizeof(I) - 1)), most = static_cast<I>(~sign);
+
+    static I infinity_of(DType type) {
+        switch (type) {
+            case DType::f16: return static_cast<I>(0x7c00);
+            case DType::bf16: return static_cast<I>(0x7f80);
+            case DType::f32: return static_cast<I>(0x7f800000);
+            case DType::f64: return static_cast<I>(0x7ff0000000000000);
+            default: return most;
+        }
+    }
+
+    Rows(const Apart& job, const Box& box, Scratch& scratch)
+        : job(job),
+          g(*job.geometry),
+          axis(g.axes[g.rank - 1]),
+          box(box),
+          floats(job.type <= DType::f64),
+          order{infinity_of(job.type), job.ignore_nan ? sign : most},
+          plain{job.type >= DType::u8 ? sign : I{0}},
+          quiet(floats ? static_cast<I>((order.infinity & -order.infinity) >> 1) : I{0}),
+          ahead(read_ahead<I>(g, put ? job.x : job.given)),
+          lines(!put && job.streaming ? 1 : 0, room_for(box), scratch, 0),
+          room(put && job.streaming ? static_cast<I*>(reserve(scratch, 1, sizeof(I) * static_cast<size_t>(room_for(box)))) : nullptr) {
+        const int last = g.rank - 1;
+        first = larger(box.low[last], axis.whole_begin);
+        count = larger(0, smaller(box.high[last], axis.whole_end) - first);
+        if (2 * count < lanes) count = 0;
+        low = owned(axis, box.low[last]), high = owned(axis, box.high[last]);
+        column = count > 0 ? 2 * first - axis.before : low;
+        if (count == 0) first = box.low[last];
+    }
+
+    // Results that are made together, in elements: some rows, or the inputs of one row of windows.
+    int64_t room_for(const Box& box) const {
+        const int last = g.rank - 1;
+        const int64_t row = put ? (owned(axis, box.high[last]) - owned(axis, box.low[last])) * most_window_taps(g) : box.high[last] - box.low[last];
+        return larger(row, together_bytes / static_cast<int64_t>(sizeof(I)));
+    }
+
+    // The inputs [owned(o), owned(o + 1)) belong to window o and no other.
+    static POOLGRAD_INLINE int64_t owned(const Axis& a, int64_t o) {
+        return o == 0 ? 0 : o == a.count ? a.size : smaller(a.size, o * a.stride - a.before);
+    }
+
+    // What belongs to the windows, for both of their columns.
+    template <class V> static POOLGRAD_INLINE Bits twice(V of_windows) {
+        if constexpr (sizeof(V) < sizeof(Natural) || sizeof(I) <= 2) {
+            if constexpr (sizeof(I) == 8) {
+                return reinterpret_cast<Bits>(each_twice(convert<uint64_t, half>(of_windows), all));
+            } else {
+                const auto wide = convert<typename IntOf<2 * sizeof(I)>::natural, half>(of_windows);
+                return reinterpret_cast<Bits>(wide | wide << 8 * sizeof(I));
+            }
+        } else {
+            return reinterpret_cast<Bits>(each_twice(of_windows, all));
+        }
+    }
+
+    // As they are after having been added to zero.
+    static POOLGRAD_INLINE Bits added(Bits g, I infinity, I quiet) {
+        if (quiet == 0) return g;
+        const Bits positive = g == sign ? Bits{} : g;
+        return (g & most) > infinity ? g | quiet : positive;
+    }
+
+    // For every element of the vectors at column i, the code of its window's choice less what its own column adds.
+    template <class Find, Mode mode, int64_t fixed>
+    static POOLGRAD_INLINE Bits choice(const Row<fixed>& r, const Find& find, int64_t i, Vec<typename Find::Key, lanes>& sum) {
+        constexpr bool adds = !__is_same(typename Find::Key, I);
+        Bits parity;
+        for (int u = 0; u < lanes; ++u) parity[u] = u % 2;
+        const int64_t taps = fixed < most_taps ? fixed : r.taps;
+        const auto key_at = [&](int64_t t) __attribute__((always_inline)) { return find.keys(load<Bits>(r.x[t] + i)); };
+        if constexpr (mode == Mode::choice) {
+            return twice(load<Vec<uint8_t, half>>(r.codes + i / 2)) - parity;
+        } else {
+            Bits at;
+            if constexpr (mode == Mode::maximum) {
+                auto best = key_at(0);
+                if constexpr (adds) sum += best;
+                at = Bits{} + r.code[0];
+                for (int64_t t = 1; t < taps; ++t) {
+                    const auto key = key_at(t);
+                    if constexpr (adds) sum += key;
+                    at = key > best ? Bits{} + r.code[t] : at;
+                    best = larger_lanes(key, best);
+                }
+                const auto top = larger_lanes(swap_pairs(best, all), best);
+                at = best == top ? at + parity : Bits{} + none;
+            } else {
+                const auto want = find.keys(twice(load<Natural>(r.wanted + i / 2)));
+                if constexpr (adds) sum += want;
+                at = Bits{} + none;
+                for (int64_t t = taps - 1; t >= 0; --t) at = key_at(t) == want ? Bits{} + r.code[t] : at;
+                at += parity;
+            }
+            const Bits other = swap_pairs(at, all);
+            return (other < at ? other : at) - parity;
+        }
+    }
+
+    // The whole windows of a row. False if a NaN was met that `Find` cannot compare.
+    template <class Find, Mode mode, int64_t fixed> __attribute__((noinline)) bool windows(const Find& given_find) const {
+        const int64_t taps = fixed < most_taps ? fixed : row.taps, end = 2 * count, distance = ahead;
+        Row<fixed> r{taps, row.given, row.wanted, row.codes, {}, {}, {}, {}};   // in a place that no store can change, like all else
+        for (int64_t t = 0; t < taps; ++t) r.x[t] = row.x[t], r.v[t] = row.v[t], r.to[t] = row.to[t], r.code[t] = row.code[t];
+        const Find find = given_find;
+        const I infinity = order.infinity, quiet_nan = quiet;
+        const bool streaming = direct;
+        Vec<typename Find::Key, lanes> sum{};
+        for (int64_t i = 0; i < end; i += lanes) {
+            i = smaller(i, end - lanes);   // the last vectors overlap those before
+            if (distance)
+                for (int64_t t = 0; t < taps; ++t) {
+                    if constexpr (mode != Mode::choice) __builtin_prefetch(r.x[t] + i + distance, 0, 2);
+                    if constexpr (!put) __builtin_prefetch(r.v[t] + i + distance, 0, 2);
+                }
+            const Bits chosen = choice<Find, mode, fixed>(r, find, i, sum);
+            if constexpr (put) {
+                const Bits value = added(twice(load<Natural>(r.given + i / 2)), infinity, quiet_nan);
+                for (int64_t t = 0; t < taps; ++t) {
+                    const Bits result = chosen == r.code[t] ? value : Bits{};
+                    if (streaming) stream(r.to[t] + i, result);
+                    else store(r.to[t] + i, result);
+                }
+            } else {
+                Bits found{};
+                for (int64_t t = 0; t < taps; ++t) found = chosen == r.code[t] ? load<Bits>(r.v[t] + i) : found;
+                const auto result = every_second(found | swap_pairs(found, all), halves);
+                store(r.to[0] + i / 2, result);
+            }
+        }
+        if constexpr (__is_same(typename Find::Key, I)) return true;
+        else return !any_nan(sum);
+    }
+
+    // An input row that is read twice changes nothing.
+    template <class Find, Mode mode> bool by_taps(const Find& find) {
+        const int64_t last = row.taps - 1;
+        if (last == 0 || last == 2)
+            row.x[last + 1] = row.x[last], row.v[last + 1] = row.v[last], row.to[last + 1] = row.to[last], row.code[last + 1] = row.code[last];
+        if (last < 2) return windows<Find, mode, 2>(find);
+        if (last < 4) return windows<Find, mode, 4>(find);
+        return windows<Find, mode, most_taps>(find);
+    }
+
+    template <Mode mode> void search() {
+        if (!floats) by_taps<Integer<I>, mode>(plain);
+        else if constexpr (sizeof(I) >= 4) {
+            using Float = std::conditional_t<sizeof(I) == 4, float, double>;
+            if (!by_taps<AsFloat<Float>, mode>({})) windows<AsInteger<I>, mode, most_taps>(order);
+        } else if constexpr (sizeof(I) == 2) {
+            by_taps<AsInteger<I>, mode>(order);
+        }
+    }
+
+    void whole_windows() {
+        if (count == 0) return;
+        if (job.mode == Mode::choice) by_taps<AsInteger<I>, Mode::choice>(order);
+        else if (job.mode == Mode::maximum) search<Mode::maximum>();
+        else search<Mode::equal>();
+    }
+
+    POOLGRAD_INLINE I key(I bits) const { return floats ? order.key(bits) : plain.keys(bits); }
+
+    // The windows [from, end), which may be cut short.
+    void one_by_one(int64_t from, int64_t end) const {
+        for (int64_t o = from; o < end; ++o) {
+            const Window window = window_of(axis, o);
+            const int64_t beside = window.position - column, at = o - first, length = window.length;
+            I best = job.mode == Mode::equal ? key(row.wanted[at]) : I{0};
+            int64_t chosen = -1;   // counted through all taps
+            for (int64_t i = 0; i < row.taps * length; ++i) {
+                const int64_t t = length == 1 ? i : i / length, j = i - t * length;
+                const I mine = job.mode == Mode::choice ? I{0} : key(row.x[t][beside + j]);
+                const bool hit = job.mode == Mode::choice  ? row.codes[at] == row.code[t] + window.first + j
+                                 : job.mode == Mode::equal ? (chosen < 0) & (mine == best)
+                                                           : (chosen < 0) | (mine > best);
+                best = hit ? mine : best, chosen = hit ? i : chosen;
+            }
+            if constexpr (put) {
+                const I value = added(Bits{} + row.given[at], order.infinity, quiet)[0];
+                for (int64_t i = 0; i < row.taps * length; ++i) row.to[i / length][beside + i % length] = i == chosen ? value : I{0};
+            } else {
+                row.to[0][at] = chosen < 0 ? I{0} : row.v[chosen / length][beside + chosen % length];
+            }
+        }
+    }
+
+    void windows_of_row() {
+        const int last = g.rank - 1;
+        one_by_one(box.low[last], first);
+        whole_windows();
+        one_by_one(first + count, box.high[last]);
+        const int64_t end = 2 * box.high[last] - axis.before;   // columns from here on are in no window
+        for (int64_t t = 0; put && t < row.taps; ++t)
+            for (int64_t c = end; c < high; ++c) row.to[t][c - column] = 0;
+    }
+
+    template <class T> T* row_in(const View& view, int64_t n, const RowWalk& walk) const {
+        return static_cast<T*>(view.data) + row_offset(view, n, walk, g.rank);
+    }
+
+    void begin_rows(int64_t n, const RowWalk& walk) {
+        Tap taps[most_taps];
+        const auto rows_in = [&](const View& view, auto& found) {
+            row.taps = window_taps(g, walk.at, view.step, taps);
+            for (int64_t t = 0; t < row.taps; ++t) {
+                found[t] = static_cast<I*>(view.data) + outer_offset(view, n) + taps[t].offset + column;
+                row.code[t] = static_cast<I>(taps[t].code);
+            }
+        };
+        if (job.mode != Mode::choice) rows_in(job.x, row.x);
+        if (job.mode == Mode::equal) row.wanted = row_in<I>(job.wanted, n, walk) + first;
+        if (job.mode == Mode::choice) row.codes = row_in<uint8_t>(job.wanted, n, walk) + first;
+        if constexpr (put) {
+            rows_in(job.result, row.to);
+            row.given = row_in<I>(job.given, n, walk) + first;
+        } else {
+            rows_in(job.given, row.v);
+            row.to[0] = row_in<I>(job.result, n, walk) + first;
+        }
+    }
+
+    // On to the row of windows below.
+    void next_row_of_windows() {
+        const int a = g.rank - 2;
+        if (a < 0) return;
+        const int64_t stride = g.axes[a].stride;
+        for (int64_t t = 0; t < row.taps; ++t) {
+            if (job.mode != Mode::choice) row.x[t] += stride * job.x.step[a];
+            if (!put) row.v[t] += stride * job.given.step[a];
+            if (put) row.to[t] += stride * job.result.step[a];
+        }
+        if (put) row.given += job.given.step[a];
+        else row.to[0] += job.result.step[a];
+        if (job.mode == Mode::equal) row.wanted += job.wanted.step[a];
+        if (job.mode == Mode::choice) row.codes += job.wanted.step[a];
+    }
+
+    // Input rows that belong to a row of windows but lie in none of them. Returns whether there are any.
+    bool clear_others(int64_t n, const RowWalk& walk) const {
+        Box rows;
+        int64_t total = 1;
+        for (int a = 0; a < g.rank - 1; ++a) {
+            rows.low[a] = owned(g.axes[a], walk.at[a]), rows.high[a] = owned(g.axes[a], walk.at[a] + 1);
+            total *= rows.high[a] - rows.low[a];
+        }
+        if (total == row.taps) return false;
+        rows.low[g.rank - 1] = 0, rows.high[g.rank - 1] = 1;
+        RowWalk at;
+        if (!first_row(rows, g.rank, at)) return true;
+        do {
+            bool real = true;
+            for (int a = 0; a < g.rank - 1; ++a) real = real && at.at[a] < origin(g.axes[a], walk.at[a]) + g.axes[a].window;
+            if (!real) __builtin_memset(row_in<I>(job.result, n, at) + low, 0, sizeof(I) * static_cast<size_t>(high - low));
+        } while (next_row(rows, g.rank, at));
+        return true;
+    }
+
+    bool aligned() const {
+        bool all_are = 2 * count % lanes == 0 && count > 0;
+        for (int64_t t = 0; t < row.taps; ++t) all_are = all_are && reinterpret_cast<uintptr_t>(row.to[t]) % 64 == 0;
+        for (int a = 0; a < g.rank - 1; ++a) all_are = all_are && job.result.step[a] * static_cast<int64_t>(sizeof(I)) % 64 == 0;
+        return all_are;
+    }
+
+    // Rows of windows one below the other that read alike, `below` input rows of each plane; `alone` if no other inputs belong to them.
+    void some_rows(int64_t rows, int64_t below, bool alone) {
+        const int a = g.rank - 2;
+        const int64_t bytes = static_cast<int64_t>(sizeof(I));
+        if (!job.streaming || (put && (direct = aligned())) || (put && !alone)) {
+            for (int64_t q = 0; q < rows; ++q, next_row_of_windows()) windows_of_row();
+            return;
+        }
+        const int64_t width = put ? high - low : box.high[g.rank - 1] - box.low[g.rank - 1], step = a < 0 ? width : job.result.step[a];
+        const bool joined = step == width && (!put || a < 0 || rows == 1 || below == g.axes[a].stride);
+        const int64_t most = joined ? larger(1, together_bytes / (width * bytes * (put ? row.taps : 1))) : 1;
+        for (int64_t q = 0, n; q < rows; q += n) {
+            n = smaller(most, rows - q);
+            const Row<most_taps> real = row;
+            if constexpr (put) {
+                const int64_t run = n * below * width;
+                for (int64_t t = 0; t < row.taps; ++t) row.to[t] = room + t / below * run + t % below * width + column - low;
+                for (int64_t r = 0; r < n; ++r, next_row_of_windows()) windows_of_row();
+                for (int64_t t = 0; t < row.taps; ++t) {
+                    if (joined && t % below) continue;   // all of them follow the first
+                    write_row(real.to[t] - column + low, room + t / below * run + t % below * width, joined ? run : width, true);
+                }
+                for (int64_t t = 0; t < row.taps; ++t) row.to[t] = real.to[t] + n * (a < 0 ? 0 : g.axes[a].stride * step);
+            } else {
+                const int64_t before = first - box.low[g.rank - 1];
+                row.to[0] = lines.open(0, real.to[0] - before) + before;
+                for (int64_t r = 0; r < n; ++r, next_row_of_windows()) windows_of_row();
+                lines.close(n * width);
+                row.to[0] = real.to[0] + n * step;
+            }
+        }
+    }
+
+    void run() {
+        const int a = g.rank - 2;
+        for (int64_t n = box.n; n < box.n_end; ++n) {
+            RowWalk walk;
+            if (!first_row(box, g.rank, walk)) return;
+            do {
+                begin_rows(n, walk);
+                const bool others = put && clear_others(n, walk);
+                int64_t rows = 1;
+                if (a >= 0 && !others && walk.at[a] >= g.axes[a].whole_begin) {
+                    const Axis& down = g.axes[a];
+                    const bool more = put && owned(down, down.count) != owned(down, down.count - 1) + down.window;
+                    rows = larger(1, smaller(smaller(box.high[a], down.whole_end), down.count - more) - walk.at[a]);
+                }
+                some_rows(rows, a < 0 ? 1 : span(g.axes[a], walk.at[a]).length, !others);
+                if (rows > 1) walk.at[a] += rows - 1;
+            } while (next_row(box, g.rank, walk));
+        }
+        if (job.streaming) stream_fence();
+    }
+};
+
+template <class I> void run(const Apart& job, const Box& box, Scratch& scratch) {
+    const int last = job.geometry->rank - 1;
+    for (Box some = box; some.low[last] < box.high[last]; some.low[last] = some.high[last]) {   // so that room for a row stays small
+        some.high[last] = smaller(some.low[last] + most_windows, box.high[last]);
+        if (job.put) Rows<I, true>(job, some, scratch).run();
+        else Rows<I, false>(job, some, scratch).run();
+    }
+}
+
+}  // namespace
+
+void POOLGRAD_KERNEL(apart)(const Apart& job, const Box& box, Scratch& scratch) {
+    switch (dtype_bytes(job.type)) {
+        case 1: return run<int8_t>(job, box, scratch);
+        case 2: return run<int16_t>(job, box, scratch);
+        case 4: return run<int32_t>(job, box, scratch);
+        default: return run<int64_t>(job, box, scratch);
+    }
+}
+
+}  // namespace poolgrad
