@@ -333,6 +333,25 @@ def test_averages_that_go_past_the_caches_have_the_bits_of_small_ones(rng, dtype
             assert_same_bits(mean[n : n + 1], backend.mean(alone, x[n : n + 1]), f"{n}")
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "int32"])
+@pytest.mark.parametrize("k", [(7, 7), (5, 6), (8, 8), (9, 8)])
+def test_codes_of_channels_are_followed_past_the_caches_as_in_them(rng, dtype, k):
+    """Results of more than 8 MiB against every image alone; codes that name nothing too."""
+    size = (23, 57)
+    count = (1 << 23) // dtype_of(dtype).itemsize // (23 * 57 * 144) + 1
+    windows = [pw.regular(n, extent, 1, "SAME") for n, extent in zip(size, k, strict=True)]
+    whole, alone = (Pool.of((n, *size, 144), "NHWC", windows) for n in (count, 1))
+    v, g = array_of(rng, whole.shape, dtype), array_of(rng, whole.out_shape, dtype)
+    choice = backend.choose(whole, v, "propagate")
+    foreign = np.where(rng.random(choice.shape) < 0.01, 255, choice).astype(np.uint8)
+    taken, astray, put = backend.take(whole, v, choice), backend.take(whole, v, foreign), backend.put(whole, g, choice)
+    for n in range(0, count, 3):
+        one = slice(n, n + 1)
+        assert_same_bits(taken[one], backend.take(alone, v[one], choice[one]), f"{n}")
+        assert_same_bits(put[one], backend.put(alone, g[one], choice[one]), f"{n}")
+    assert_same_bits(astray, np.where(foreign == 255, taken.dtype.type(0), taken))
+
+
 @pytest.mark.parametrize("special", [np.nan, -np.nan, -0.0])
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_rows_that_are_done_together_have_one_that_needs_care(rng, dtype, special):

@@ -23,16 +23,16 @@ POOLGRAD_INLINE bool decode(const Geometry& g, const Span* spans, uint64_t code,
 
 // Where every code points, relative to the origin of its window. Local positions outside `inside` (one range per axis) point
 // to `astray`.
-template <class Entry> void fill_table(const Geometry& g, const int64_t* step, const Span* inside, Entry astray, Entry* table) {
+inline void fill_table(const Geometry& g, const int64_t* step, const Span* inside, int64_t astray, int64_t* table) {
     table[0] = 0;
     int64_t n = 1;
     for (int a = 0; a < g.rank; ++a) {
         const Axis& axis = g.axes[a];
         for (int64_t t = n - 1; t >= 0; --t) {   // from the back, so that the table can grow in place
-            const Entry offset = table[t];
+            const int64_t offset = table[t];
             for (int64_t j = axis.extent - 1; j >= 0; --j) {
                 const bool stays = offset != astray && j >= inside[a].first && j < inside[a].first + inside[a].length;
-                table[t * axis.extent + j] = stays ? static_cast<Entry>(offset + j * axis.dilation * step[a]) : astray;
+                table[t * axis.extent + j] = stays ? offset + j * axis.dilation * step[a] : astray;
             }
         }
         n *= axis.extent;
@@ -42,7 +42,7 @@ template <class Entry> void fill_table(const Geometry& g, const int64_t* step, c
 // ---- take -----------------------------------------------------------------------------------------------------------
 
 // A table says where each code points from the origin of its window, so the cost of a window does not depend on its size.
-// Codes are followed one by one, which is as quick as a gather.
+// Codes are followed one by one, which is as quick as a gather unless nothing but streams is written between gathers.
 template <class T, class Code> struct CodedTake {
     static constexpr int lanes = 16;   // windows in one block
     static constexpr int64_t piece = 1024;
@@ -64,12 +64,22 @@ template <class T, class Code> struct CodedTake {
     int64_t held_count;
     Span spans[max_axes], known[max_axes];
     int64_t together;                  // windows that are looked up in registers at once, or 0
+    bool gathers;                      // whether codes are followed by gathers, for which the offsets are kept in registers:
+    alignas(64) int32_t narrow[64];
 
     static constexpr int wide = vector_bytes / static_cast<int>(sizeof(T));
     static constexpr bool in_registers = vector_bytes == 64 && (sizeof(T) == 2 || sizeof(T) == 4) && sizeof(Code) <= sizeof(T);
     static constexpr int64_t most_rows = 16 / sizeof(T);   // of a window; with more of them, following codes is as quick
     using Elements = Vec<T, wide>;
     Elements along;                    // from the first of them to each
+
+#if defined(__AVX512F__)
+    static constexpr bool can_gather = sizeof(T) >= 4 && tabled<Code>;
+    static constexpr int64_t most_gathered = 4 * lanes;   // codes whose offsets fit registers
+#else
+    static constexpr bool can_gather = false;
+    static constexpr int64_t most_gathered = 0;
+#endif
 
     CodedTake(const Scan& job, const Box& box, Scratch& scratch)
         : job(job),
@@ -83,7 +93,8 @@ template <class T, class Code> struct CodedTake {
           lines(job.streaming ? 1 : 0, 2 * piece + (w1 - w0) * g.inner, scratch, 2),
           held_for(nullptr),
           held_count(0),
-          together(0) {
+          together(0),
+          gathers(false) {
         if (!tabled<Code> || g.elements > table_entries) return;
         constexpr size_t entries = table_entries + 1;
         offsets = static_cast<int64_t*>(reserve(scratch, 0, (sizeof(int64_t) + sizeof(int32_t) + sizeof(bool)) * entries));
@@ -98,6 +109,9 @@ template <class T, class Code> struct CodedTake {
         }
         for (int64_t code = g.elements; code < larger(256, g.elements + 1); ++code) offsets[code] = 0, columns[code] = 0, named[code] = false;
         known[0].length = -1;
+        gathers = can_gather && job.streaming && axis.uniform && axis.stride == 1 && g.inner % lanes == 0 && g.elements <= most_gathered &&
+                  lowest >= 0 && highest < INT32_MAX - lanes;
+        for (int64_t i = 0; gathers && i < most_gathered; ++i) narrow[i] = i < g.elements ? static_cast<int32_t>(offsets[i]) : 0;
         if (in_registers && axis.uniform && g.inner == 1 && axis.dilation == 1 && g.elements <= most_rows * axis.extent)
             together = smaller(wide, floor_div(2 * wide - axis.extent, axis.stride) + 1);
         if (together < 8) together = 0;
@@ -135,6 +149,26 @@ template <class T, class Code> struct CodedTake {
         if (elements > static_cast<int64_t>(static_cast<Code>(-1))) return true;
         return !any_lane(load<Vec<Code, lanes>>(codes) >= static_cast<Code>(elements));
     }
+
+#if defined(__AVX512F__)
+    // Vectors of channels, one after the other. Nothing else is stored meanwhile: a gather waits for the stores before it.
+    __attribute__((noinline)) void by_gather(T* y, const Code* codes, const T* v, int64_t count) const {
+        using Offsets = Vec<int32_t, lanes>;
+        const Offsets along = iota<int32_t, lanes>(), a = load<Offsets>(narrow), b = load<Offsets>(narrow + lanes),
+                      c = load<Offsets>(narrow + 2 * lanes), d = load<Offsets>(narrow + 3 * lanes);
+        const uint32_t elements = static_cast<uint32_t>(g.elements);
+        for (int64_t n; count > 0; count -= n) {
+            n = smaller(16 * lanes, count);
+            for (int64_t t = 0; t < fresh_count; ++t) ask_for(v + fresh[t], n);
+#pragma GCC unroll 4
+            for (const T* const end = y + n; y < end; y += lanes, codes += lanes, v += lanes) {
+                const auto code = convert<uint32_t, lanes>(load<Vec<Code, lanes>>(codes));
+                const Offsets low = shuffle(a, b, code & 31), high = shuffle(c, d, code & 31);
+                stream_gathered(y, v, ((code & 32) != 0 ? high : low) + along, code, elements);
+            }
+        }
+    }
+#endif
 
     static constexpr int64_t by_axis = 0, by_list = -1;
 
@@ -193,6 +227,8 @@ template <class T, class Code> struct CodedTake {
     void by_table(T* to, const Code* codes, const T* v, int64_t count) {
         const int64_t inner = g.inner;
         const bool even = axis.stride == 1 || inner == 1;
+        if constexpr (can_gather)
+            if (gathers) return by_gather(to, codes, v, count);
         if (axis.starts && inner == 1) return windows<by_list>(place(to, count), codes, v, count);
         for (int64_t o = w0, i = 0; axis.starts && o < w1; ++o, i += inner)
             windows<1>(place(to + i, inner), codes + i, v + axis.starts[o] * inner, inner);
@@ -376,10 +412,16 @@ template <class E, class Code, bool assign> struct CodedPut {
         inside = static_cast<int64_t*>(reserve(scratch, 1, sizeof(int64_t) * 2 * (table_entries + 1)));
         at_border = inside + table_entries + 1;
         for (int a = 0; a < g.rank; ++a) kept[a] = {0, g.axes[a].extent};
-        fill_table(g, step, kept, astray, inside);
+        fill_bytes(inside);
         // Codes that name nothing have entries too.
-        for (int64_t n = g.elements; n < larger(257, g.elements + 1); ++n) inside[n] = at_border[n] = astray;
+        for (int64_t n = g.elements; n < larger(257, g.elements + 1); ++n) inside[n] = at_border[n] = astray * static_cast<int64_t>(sizeof(Sum));
         kept[0].length = -1;   // no table of a border yet
+    }
+
+    // In bytes, so that no shift is left for those who look up.
+    void fill_bytes(int64_t* table) const {
+        fill_table(g, step, kept, astray, table);
+        for (int64_t n = 0; n < g.elements; ++n) table[n] *= static_cast<int64_t>(sizeof(Sum));
     }
 
     // The table of a row of windows, of whose local positions only `real` are in the box.
@@ -392,7 +434,7 @@ template <class E, class Code, bool assign> struct CodedPut {
         if (all) return inside;
         if (!known) {
             for (int a = 0; a < g.rank - 1; ++a) kept[a] = real[a];
-            fill_table(g, step, kept, astray, at_border);
+            fill_bytes(at_border);
         }
         return at_border;
     }
@@ -402,10 +444,11 @@ template <class E, class Code, bool assign> struct CodedPut {
         sum = assign ? wide : static_cast<Sum>(sum + wide);
     }
 
-    // Every code that one byte can hold has an entry. Others beyond the number of elements share the last one.
-    static POOLGRAD_INLINE int64_t entry(const int64_t* table, int64_t none, Code code) {
-        if constexpr (sizeof(Code) == 1) return table[code];
-        else return table[smaller(static_cast<int64_t>(code), none)];
+    // Where a code points from the origin of its window. Every code that one byte can hold has an entry. Others beyond the number of
+    // elements share the last one.
+    static POOLGRAD_INLINE Sum& sum_of(Sum* window, const int64_t* table, int64_t none, Code code) {
+        const int64_t entry = sizeof(Code) == 1 ? static_cast<int64_t>(code) : smaller(static_cast<int64_t>(code), none);
+        return *reinterpret_cast<Sum*>(reinterpret_cast<char*>(window) + table[entry]);
     }
 
     // A row of windows of some images: their codes and gradients, and where position 0 of the row would have its sum.
@@ -423,7 +466,7 @@ template <class E, class Code, bool assign> struct CodedPut {
 #pragma GCC unroll 4
         for (int64_t o = low; o < end; ++o)
             for (int u = 0; u < count; ++u) {
-                add(r[u].to[entry(table, none, r[u].codes[o])], r[u].grads[o]);
+                add(sum_of(r[u].to, table, none, r[u].codes[o]), r[u].grads[o]);
                 r[u].to += stride;
             }
     }
@@ -436,11 +479,16 @@ template <class E, class Code, bool assign> struct CodedPut {
             const Code* const codes = row.codes + o * g.inner;
             const Stored* const grads = row.grads + o * g.inner;
             if (strided) {   // what comes next does not follow in memory
-                ask_for(codes + 2 * g.inner, channels);
-                ask_for(grads + 2 * g.inner, channels);
+                ask_for(codes + 8 * g.inner, channels);
+                ask_for(grads + 8 * g.inner, channels);
             }
-#pragma GCC unroll 4
-            for (int64_t c = 0; c < count; ++c) add(at[c + entry(table, none, codes[c])], grads[c]);
+            int64_t c = 0;
+            for (; sizeof(Code) == 1 && c + 8 <= count; c += 8, at += 8) {   // one load for eight codes, the first of them lowest
+                uint64_t some = load<uint64_t>(codes + c);
+#pragma GCC unroll 8
+                for (int i = 0; i < 8; ++i, some >>= 8) add(sum_of(at + i, table, none, static_cast<Code>(some)), grads[c + i]);
+            }
+            for (; c < count; ++c, ++at) add(sum_of(at, table, none, codes[c]), grads[c]);
         }
     }
 
@@ -516,20 +564,20 @@ template <class E, class Code, bool assign> struct CodedPut {
 
     // The finished sums of an image up to a position on the first axis, in runs that lie together.
     void write(int64_t n, const Sum* from, int64_t end) const {
-        int axes = channels < g.inner ? g.rank : g.rank - 1;   // those before the run
-        while (axes > 0 && axes < g.rank && box.low[axes] == 0 && box.high[axes] == g.axes[axes].size) --axes;
+        const bool some = channels < g.inner;
+        int axes = g.rank - 1;   // those before the run
+        while (!some && axes > 0 && box.low[axes] == 0 && box.high[axes] == g.axes[axes].size) --axes;
         Box runs = box;
         runs.low[0] = begin, runs.high[0] = end;
-        const int64_t run = axes < g.rank ? step[axes] * (runs.high[axes] - runs.low[axes]) : channels;
+        const int64_t size = step[axes] * (runs.high[axes] - runs.low[axes]), run = some ? channels : size;
         for (int a = axes; a < g.rank; ++a) runs.high[a] = runs.low[a] + 1;
         RowWalk walk;
         if (!first_row(runs, g.rank, walk)) return;
         do {
             int64_t to = outer_offset(job.gx, n) + channel;
             for (int a = 0; a < g.rank; ++a) to += walk.at[a] * job.gx.step[a];
-            write_sums(static_cast<Stored*>(job.gx.data) + to, from, run);
-            from += run;
-        } while (next_row(runs, g.rank + 1, walk));
+            for (int64_t i = 0; i < size; i += run, from += run, to += g.inner) write_sums(static_cast<Stored*>(job.gx.data) + to, from, run);
+        } while (next_row(runs, g.rank, walk));
     }
 
     void write_sums(Stored* to, const Sum* from, int64_t count) const {

@@ -277,6 +277,21 @@ template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> gather(const T* p, c
     return v;
 }
 
+#if defined(__AVX512F__)
+// Writes the 16 elements of p that the indices name past the caches. Where a key is not below the limit, nothing is read and the
+// result is zero.
+template <class T> POOLGRAD_INLINE void stream_gathered(T* to, const T* p, Vec<int32_t, 16> index, Vec<uint32_t, 16> key, uint32_t limit) {
+    const __mmask16 mask = _mm512_cmplt_epu32_mask(reinterpret_cast<__m512i>(key), _mm512_set1_epi32(static_cast<int>(limit)));
+    const __m512i at = reinterpret_cast<__m512i>(index), none = _mm512_setzero_si512();
+    if constexpr (sizeof(T) == 4) {
+        stream(to, _mm512_mask_i32gather_epi32(none, mask, at, p, 4));
+    } else {
+        stream(to, _mm512_mask_i32gather_epi64(none, static_cast<__mmask8>(mask), _mm512_castsi512_si256(at), p, 8));
+        stream(to + 8, _mm512_mask_i32gather_epi64(none, static_cast<__mmask8>(mask >> 8), _mm512_extracti64x4_epi64(at, 1), p, 8));
+    }
+}
+#endif
+
 // Stores a0 b0 a1 b1 ...
 template <class T, int lanes> POOLGRAD_INLINE void store_interleaved(T* p, Vec<T, lanes> a, Vec<T, lanes> b) {
     using I = typename IntOf<sizeof(T)>::type;
