@@ -318,6 +318,36 @@ def test_rows_of_volumes_are_not_taken_for_rows_of_planes(rng, dtype, rank):
         check_all_maps(rng, shape, "NC" + "ADHW"[-rank:], pairs, dtype, ties_too=False)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_rows_that_lie_in_the_same_windows_have_the_bits_of_single_ones(rng, dtype, before):
+    """Two or four rows are made together of many channels and of one, but not of three. Windows may be missing on any
+    side, be divided by anything, and lie side by side on an axis in front."""
+    for sizes, strides in (
+        ((9, 40), (2, 2)),
+        ((8, 33), (1, 1)),
+        ((1, 36), (1, 1)),
+        ((5, 6, 37), (2, 2, 2)),
+        ((4, 7, 36), (1, 2, 2)),
+        ((3, 6, 35), (3, 1, 1)),
+        ((2, 3, 5, 34), (3, 2, 2, 2)),
+    ):
+        windows = [pw.explicit(n, 3, s, min(before, n - 1), 1) for n, s in zip(sizes, strides)]
+        divisors = [rng.choice([2, 3, 3, 3, -5], w.count) for w in windows]
+        axes = "ADHW"[-len(sizes) :]
+        for count, divided in ((27, False), (27, True), (1, True)):
+            pools = [Pool.of((*sizes, c), axes + "C", windows) for c in (3, count)]
+            pools.append(Pool.of((count, *sizes), "C" + axes, windows))
+            few, channels, planes = (p.divided_by(divisors) for p in pools) if divided else pools
+            g = rng.standard_normal((*channels.out_shape[:-1], 27)).astype(dtype_of(dtype))
+            g[..., :5] *= -0.0
+            expected = np.concatenate([backend.spread(few, g[..., i : i + 3]) for i in range(0, 27, 3)], axis=-1)
+            context = f"{sizes}, {strides}, {count} channels, divided: {divided}"
+            assert_same_bits(backend.spread(channels, g[..., :count]), expected[..., :count], context)
+            turned = np.ascontiguousarray(np.moveaxis(g[..., :count], -1, 0))
+            assert_same_bits(np.moveaxis(backend.spread(planes, turned), 0, -1), expected[..., :count], context)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "int8", "int32"])
 @pytest.mark.parametrize(("k", "s"), [(2, 2), (3, 1), (3, 2)])
 def test_averages_that_go_past_the_caches_have_the_bits_of_small_ones(rng, dtype, k, s):

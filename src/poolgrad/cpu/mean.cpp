@@ -26,13 +26,26 @@ template <class Sums, int stride> struct Columns {
     Sums of[stride];
 };
 
-// The sums of two rows side by side, where rows that both read are read once.
-template <class Sums> struct Both {
-    Sums first, second;
+// Calls f with 0, 1, ..., count - 1: numbers the compiler knows, so that what they select stays in registers.
+template <int count, class F> POOLGRAD_INLINE void each(F&& f) {
+    [&]<int... i>(std::integer_sequence<int, i...>)
+        __attribute__((always_inline)) { (f(std::integral_constant<int, i>{}), ...); }(std::make_integer_sequence<int, count>{});
+}
+
+// The sums of some rows side by side, where rows that several of them read are read once.
+template <class Sums, int rows> struct Several {
+    Sums of[rows];
 };
-template <class Sums> POOLGRAD_INLINE Both<Sums> operator+(Both<Sums> a, Both<Sums> b) { return {a.first + b.first, a.second + b.second}; }
-template <int by, int lanes, class Sums> POOLGRAD_INLINE Both<Sums> lanes_from(Both<Sums> sums, Both<Sums> behind) {
-    return {lanes_from<by, lanes>(sums.first, behind.first), lanes_from<by, lanes>(sums.second, behind.second)};
+template <class Sums, int rows> POOLGRAD_INLINE Several<Sums, rows> operator+(const Several<Sums, rows>& a, const Several<Sums, rows>& b) {
+    Several<Sums, rows> sum;
+    each<rows>([&](auto r) __attribute__((always_inline)) { sum.of[r] = a.of[r] + b.of[r]; });
+    return sum;
+}
+template <int by, int lanes, class Sums, int rows>
+POOLGRAD_INLINE Several<Sums, rows> lanes_from(const Several<Sums, rows>& sums, const Several<Sums, rows>& behind) {
+    Several<Sums, rows> moved;
+    each<rows>([&](auto r) __attribute__((always_inline)) { moved.of[r] = lanes_from<by, lanes>(sums.of[r], behind.of[r]); });
+    return moved;
 }
 
 // Walks a row of stride * count columns in vectors that begin with those of output 0, `lanes` outputs at a time; the last vector may overlap
@@ -414,29 +427,30 @@ template <class E> struct Averager {
         const auto ask = ask_for_next<1>(from);
         const int64_t step = taps[1].offset - taps[0].offset, count = axis.count;
         const Stored* row = x + taps[0].offset;
-        Both<Sums> sum, first;
+        Several<Sums, 2> sum, first;
         whole_row<1, lanes>(
-            count, Both<Sums>{nothing(), nothing()},
+            count, Several<Sums, 2>{{nothing(), nothing()}},
             [=](int64_t i) __attribute__((always_inline)) {
                 Sums one[4];
                 for (int t = 0; t < 4; ++t) one[t] = E::widen_lanes(row + t * step + i);
-                return Columns<Both<Sums>, 1>{{{one[0] + one[1] + one[2], one[1] + one[2] + one[3]}}};
+                return Columns<Several<Sums, 2>, 1>{{{{one[0] + one[1] + one[2], one[1] + one[2] + one[3]}}}};
             },
-            [&](int64_t o, Both<Sums> left, const Columns<Both<Sums>, 1>& own, Both<Sums> right) __attribute__((always_inline)) {
-                ask(o), ask(o + count);
-                sum = left + own.of[0] + right;
-                if (o == 0) first = sum;
-                store(y + o, E::average_lanes(sum.first, by));
-                store(y + count + o, E::average_lanes(sum.second, by));
-            });
+            [&](int64_t o, const Several<Sums, 2>& left, const Columns<Several<Sums, 2>, 1>& own, const Several<Sums, 2>& right)
+                __attribute__((always_inline)) {
+                    ask(o), ask(o + count);
+                    sum = left + own.of[0] + right;
+                    if (o == 0) first = sum;
+                    store(y + o, E::average_lanes(sum.of[0], by));
+                    store(y + count + o, E::average_lanes(sum.of[1], by));
+                });
         const auto one = [&](int64_t o, Sums sums, int lane, int64_t along) { y[o] = E::average_one(lane_of(sums, lane), taps[0].divisor * along); };
         if (even.begin > 0) {
-            one(0, first.first, 0, even.other[0].divisor);
-            one(count, first.second, 0, even.other[0].divisor);
+            one(0, first.of[0], 0, even.other[0].divisor);
+            one(count, first.of[1], 0, even.other[0].divisor);
         }
         if (even.end < count) {
-            one(count - 1, sum.first, lanes - 1, even.other[even.others - 1].divisor);
-            one(2 * count - 1, sum.second, lanes - 1, even.other[even.others - 1].divisor);
+            one(count - 1, sum.of[0], lanes - 1, even.other[even.others - 1].divisor);
+            one(2 * count - 1, sum.of[1], lanes - 1, even.other[even.others - 1].divisor);
         }
     }
 
@@ -739,8 +753,8 @@ template <class E> struct Spreader {
         int64_t first, last, low, high;
         int64_t room, skip;      // elements of such a row, and how many of them lie before the box,
         Stored* row;             // for rows that do not begin or end with it
-        Weight* weights;         // of the windows along the row, each at its place,
-        int64_t divisor;         // if those of the rows are this
+        Weight* weights[4];      // of the windows along the row, each at its place,
+        int64_t divisor[4];      // if those of the rows are this
     };
     Pairs pairs{};
 
@@ -760,10 +774,13 @@ template <class E> struct Spreader {
         }
         const int64_t begin = larger(pairs.low - 1, 0);
         if (pairs.high - pairs.low < lanes) return false;
-        pairs.divisor = INT64_MIN;   // none yet
-        const size_t row = (sizeof(Stored) * static_cast<size_t>(2 * pairs.room) + 63) / 64 * 64;
-        pairs.row = static_cast<Stored*>(reserve(scratch, 6, row + sizeof(Weight) * static_cast<size_t>(pairs.high - begin)));
-        pairs.weights = reinterpret_cast<Weight*>(reinterpret_cast<char*>(pairs.row) + row) - begin;
+        const size_t row = (sizeof(Stored) * static_cast<size_t>(4 * pairs.room) + 63) / 64 * 64;
+        const int64_t windows = pairs.high - begin;
+        pairs.row = static_cast<Stored*>(reserve(scratch, 6, row + sizeof(Weight) * static_cast<size_t>(4 * windows)));
+        for (int t = 0; t < 4; ++t) {
+            pairs.weights[t] = reinterpret_cast<Weight*>(reinterpret_cast<char*>(pairs.row) + row) + t * windows - begin;
+            pairs.divisor[t] = INT64_MIN;   // none yet
+        }
         return true;
     }
 
@@ -772,14 +789,18 @@ template <class E> struct Spreader {
         else store_interleaved<Stored, lanes>(to, E::narrow_lanes(first), E::narrow_lanes(second));
     }
 
-    void weigh_along() {
-        pairs.divisor = taps[0].divisor;
-        for (int64_t o = larger(pairs.low - 1, 0); o < pairs.high; ++o) pairs.weights[o] = weight(pairs.divisor * divisor(axis, o));
+    // The weights of the windows along a row, whose rows (tap t) are divided by this.
+    const Weight* weights_along(int t, int64_t divided_by) {
+        Weight* const weights = pairs.weights[t];
+        if (pairs.divisor[t] != divided_by)
+            for (int64_t o = larger(pairs.low - 1, 0); o < pairs.high; ++o) weights[o] = weight(divided_by * divisor(axis, o));
+        pairs.divisor[t] = divided_by;
+        return weights;
     }
 
     // The shares of the windows from o on, in a place that no store can change.
-    POOLGRAD_INLINE auto shares_along() const {
-        return [from = grad, rows = taps, count = tap_count, weigh = pairs.weights](int64_t o) __attribute__((always_inline)) {
+    POOLGRAD_INLINE auto shares_along() {
+        return [from = grad, rows = taps, count = tap_count, weigh = weights_along(0, taps[0].divisor)](int64_t o) __attribute__((always_inline)) {
             Sums sum{};
             for (int64_t t = 0; t < count; ++t) sum += E::widen_lanes(from + rows[t].offset + o);
             return E::share_lanes(sum, load<Vec<Weight, lanes>>(weigh + o));
@@ -787,33 +808,12 @@ template <class E> struct Spreader {
     }
 
     // Windows that begin at every element: it lies in those before, at and behind it.
-    POOLGRAD_INLINE void row_of_threes(Stored* row) const {
+    POOLGRAD_INLINE void row_of_threes(Stored* row) {
         const auto shares_from = shares_along();
         whole_row<1, lanes>(
             axis.count, Sums{}, [&](int64_t o) __attribute__((always_inline)) { return Columns<Sums, 1>{{shares_from(o)}}; },
             [&](int64_t o, Sums left, const Columns<Sums, 1>& own, Sums right)
                 __attribute__((always_inline)) { store(row + o, E::narrow_lanes(Sums{} + left + own.of[0] + right)); });
-    }
-
-    // This row and the next, which lies in one more row of windows.
-    POOLGRAD_INLINE void two_rows(Stored* row) const {
-        const Stored* const from = grad + taps[0].offset;
-        const Weight* const weigh = pairs.weights;
-        const int64_t step = taps[1].offset - taps[0].offset, count = axis.count;
-        whole_row<1, lanes>(
-            count, Both<Sums>{},
-            [=](int64_t o) __attribute__((always_inline)) {
-                Sums one[4];
-                for (int t = 0; t < 4; ++t) one[t] = E::widen_lanes(from + t * step + o);
-                const auto weights = load<Vec<Weight, lanes>>(weigh + o);
-                const Sums first = Sums{} + one[0] + one[1] + one[2], second = Sums{} + one[1] + one[2] + one[3];
-                return Columns<Both<Sums>, 1>{{{E::share_lanes(first, weights), E::share_lanes(second, weights)}}};
-            },
-            [=](int64_t o, Both<Sums> left, const Columns<Both<Sums>, 1>& own, Both<Sums> right) __attribute__((always_inline)) {
-                const Both<Sums> sum = Both<Sums>{} + left + own.of[0] + right;
-                store(row + o, E::narrow_lanes(sum.first));
-                store(row + count + o, E::narrow_lanes(sum.second));
-            });
     }
 
     // Windows that begin two apart: odd elements lie in one of them, the others in two.
@@ -835,6 +835,323 @@ template <class E> struct Spreader {
             row[2 * (o - first)] = E::narrow_one(o == axis.count ? Sum{} + share(o - 1, 0) : Sum{});
             row[2 * (o - first) + 1] = E::narrow_one(Sum{});
         }
+    }
+
+    // ---- windows of three on all axes that overlap: rows of elements that lie in the same rows of windows are made together ----
+
+    // Rows two by two, on one axis or on two, and the rows of windows (taps) that they lie in.
+    template <int rows_, int stride_> struct Together {
+        static constexpr int rows = rows_, stride = stride_, axes = rows / 2, taps = stride == 2 ? rows : rows + 2;
+        static constexpr int back = stride == 2 ? 1 : 2;   // windows before the one that begins at an element which contain it too
+        static constexpr bool lies_in(int row, int tap) { return stride == 2 ? (tap & row) == row : tap >= row && tap < row + 3; }
+    };
+    // Not where windows share nothing (sums as narrow as elements), nor where they are long.
+    static constexpr bool has_groups = lanes > 1 && sizeof(Sum) == 2 * sizeof(Stored);
+
+    template <class T> struct Group {
+        int64_t offset[T::taps], divisor[T::taps];   // in an image of windows
+        bool real[T::taps];                          // whether there are such windows
+        int tap[T::rows];                            // one of those that the row lies in, if there are any
+        bool alike[T::rows], all_alike;              // whether those of a row, and those of all rows, are divided alike
+        int64_t row[T::rows];                        // where the rows are, from the first on
+    };
+
+    // The group whose first row is at `walk`.
+    template <class T> Group<T> group_at(const RowWalk& walk) const {
+        const int last = g.rank - 1;
+        Group<T> group;
+        int64_t offset = 0, product = 1;
+        bool any = true, found = false;
+        for (int a = 0; a < last - T::axes; ++a) {
+            const Cover windows = cover(g.axes[a], walk.at[a]);
+            any = any && windows.first < windows.last;
+            if (any) offset += windows.first * job.g.step[a], product *= divisor(g.axes[a], windows.first);
+        }
+        for (int t = 0; t < T::taps; ++t) {
+            group.offset[t] = offset, group.divisor[t] = product, group.real[t] = any;
+            for (int i = 0; group.real[t] && i < T::axes; ++i) {
+                const int a = last - 1 - i;
+                const int64_t o = (walk.at[a] + g.axes[a].before) / T::stride - T::back + (T::axes == 1 ? t : t >> i & 1);
+                group.real[t] = o >= 0 && o < g.axes[a].count;
+                if (group.real[t]) group.offset[t] += o * job.g.step[a], group.divisor[t] *= divisor(g.axes[a], o);
+            }
+        }
+        group.all_alike = true;
+        for (int t = 0; t < T::taps; ++t) {
+            if (!group.real[t]) continue;
+            if (found) group.all_alike = group.all_alike && group.divisor[t] == product;
+            else found = true, product = group.divisor[t];
+        }
+        for (int r = 0; r < T::rows; ++r) {
+            group.row[r] = 0;
+            for (int i = 0; i < T::axes; ++i) group.row[r] += (r >> i & 1) * job.gx.step[last - 1 - i];
+            group.alike[r] = true, group.tap[r] = -1;
+            for (int t = 0; t < T::taps; ++t) {
+                if (!T::lies_in(r, t) || !group.real[t]) continue;
+                if (group.tap[r] < 0) group.tap[r] = t;
+                else group.alike[r] = group.alike[r] && group.divisor[t] == group.divisor[group.tap[r]];
+            }
+            if (group.tap[r] < 0) group.tap[r] = 0;
+        }
+        for (int t = 0; t < T::taps; ++t)
+            if (!group.real[t]) group.divisor[t] = product;
+        return group;
+    }
+
+    // In place of a row of windows that is not there: of one channel as many, else those of one window.
+    int64_t zero_count() const { return g.inner == 1 ? axis.count : g.inner; }
+    Stored* zeros() const { return static_cast<Stored*>(reserve(scratch, 5, sizeof(Stored) * static_cast<size_t>(zero_count()))); }
+
+    // Sums over the taps of every row.
+    template <class T> static POOLGRAD_INLINE Several<Sums, T::rows> over_taps(const Sums (&of_tap)[T::taps]) {
+        Several<Sums, T::rows> sum;
+        each<T::rows>([&](auto r) __attribute__((always_inline)) {
+            sum.of[r] = of_tap[r];   // the first it lies in
+            each<T::taps>([&](auto t) __attribute__((always_inline)) {
+                if constexpr (t > r && T::lies_in(r, t)) sum.of[r] = plus(sum.of[r], of_tap[t]);
+            });
+        });
+        return sum;
+    }
+
+    // What windows give to the elements of every row. Never -0, so that sums of it need no 0 to begin with. by(t) is the weight of tap t.
+    template <class T, class By> static POOLGRAD_INLINE Several<Sums, T::rows> shares_of(Sums (&of_tap)[T::taps], const Group<T>& group, By&& by) {
+        Several<Sums, T::rows> own = over_taps<T>(of_tap);
+        if (group.all_alike) {
+            const auto weights = by(0);
+            each<T::rows>([&](auto r) __attribute__((always_inline)) { own.of[r] = E::share_from_zero(own.of[r], weights); });
+            return own;
+        }
+        each<T::taps>([&](auto t) __attribute__((always_inline)) { of_tap[t] = E::share_lanes(of_tap[t], by(t)); });
+        const Several<Sums, T::rows> shares = over_taps<T>(of_tap);
+        each<T::rows>([&](auto r) __attribute__((always_inline)) {
+            own.of[r] = Sums{} + (group.alike[r] ? E::share_lanes(own.of[r], by(group.tap[r])) : shares.of[r]);
+        });
+        return own;
+    }
+
+    // Windows side by side in the rows of a group, from window `o` on, that are divided alike; and the elements that lie in none behind
+    // them: one, or two that begin with the window.
+    template <class T> struct Run {
+        int64_t o, count;
+        const Stored* from[T::taps];
+        int64_t step[T::taps];
+        Stored* to[T::rows];         // the first element
+        Sum* before;                 // shares of the windows before
+        bool real, first, second;    // whether there are such windows, and elements
+        Weight weights[T::taps];
+    };
+
+    template <class T, bool whole> POOLGRAD_INLINE void channels_of(Run<T> run, const Group<T>& group, bool streaming) const {
+        constexpr int rows = T::rows, taps = T::taps;
+        const int64_t inner = g.inner;
+        for (; run.count > 0; --run.count, ++run.o) {
+            Sum* before = run.before;
+            for (int64_t c = 0; c < inner; c += lanes, before += T::back * rows * lanes) {
+                c = smaller(c, inner - lanes);   // the last vector overlaps the one before, but not in what is kept
+                Several<Sums, rows> own{};
+                if (whole || run.real) {
+                    Sums x[taps];
+                    each<taps>([&](auto t) __attribute__((always_inline)) { x[t] = E::widen_lanes(run.from[t] + c); });
+                    if constexpr (whole) {
+                        own = over_taps<T>(x);
+                        each<rows>([&](auto r) __attribute__((always_inline)) { own.of[r] = E::share_from_zero(own.of[r], run.weights[0]); });
+                    } else {
+                        own = shares_of<T>(x, group, [&](int t) __attribute__((always_inline)) { return run.weights[t]; });
+                    }
+                }
+                each<rows>([&](auto r) __attribute__((always_inline)) {
+                    Sum* const kept = before + (run.o & (T::back - 1)) * rows * lanes + r * lanes;
+                    Sums sum = load<Sums>(kept);
+                    if constexpr (T::back == 2) sum = plus(sum, load<Sums>(before + (~run.o & 1) * rows * lanes + r * lanes));
+                    store(kept, own.of[r]);
+                    const Sums first[1] = {plus(sum, own.of[r])}, second[1] = {own.of[r]};
+                    if (whole || run.first) write<1>(run.to[r] + c, first, streaming);
+                    if (T::stride == 2 && (whole || run.second)) write<1>(run.to[r] + inner + c, second, streaming);
+                });
+            }
+            each<taps>([&](auto t) __attribute__((always_inline)) { run.from[t] += run.step[t]; });
+            each<rows>([&](auto r) __attribute__((always_inline)) { run.to[r] += T::stride * inner; });
+        }
+    }
+
+    template <class T> void group_of_channels(const Group<T>& group, const Stored* image, Stored* to, int64_t w0, int64_t w1) {
+        constexpr int rows = T::rows, taps = T::taps;
+        const int64_t inner = g.inner, kept = ceil_div(inner, lanes) * T::back * rows * lanes;
+        Run<T> run;
+        run.before = static_cast<Sum*>(reserve(scratch, 1, sizeof(Sum) * static_cast<size_t>(kept)));
+        for (int64_t i = 0; i < kept; ++i) run.before[i] = Sum{};
+        const Stored* const none = zeros();
+        const int64_t begin = (w0 + axis.before) / T::stride, end = (w1 - 1 + axis.before) / T::stride + 1;
+        const int64_t whole_end =
+            smaller(axis.even_end, floor_div(w1 - T::stride + axis.before, T::stride) + 1);   // of windows with all their elements
+        for (int64_t o = begin - T::back; o < end; o += run.count) {
+            const int64_t w = o * T::stride - axis.before;
+            run.o = o, run.count = 1;
+            run.real = o >= 0 && o < axis.count, run.first = o >= begin && w >= w0, run.second = o >= begin && w + 1 < w1;
+            if (o < begin && !run.real) continue;
+            if (run.real)
+                for (int t = 0; t < taps; ++t) run.weights[t] = weight(group.divisor[t] * divisor(axis, o));
+            for (int t = 0; t < taps; ++t)
+                run.from[t] = group.real[t] ? image + group.offset[t] + o * inner : none, run.step[t] = group.real[t] ? inner : 0;
+            for (int r = 0; r < rows; ++r) run.to[r] = to + group.row[r] + w * inner;
+            const bool whole = run.first && o >= axis.even_begin && o < whole_end;
+            if (whole) run.count = whole_end - o;
+            if (!whole || !group.all_alike) channels_of<T, false>(run, group, job.streaming);
+            else if (job.streaming) channels_of<T, true>(run, group, true);
+            else channels_of<T, true>(run, group, false);
+        }
+    }
+
+    // One channel.
+    template <class T> void group_of_elements(const Group<T>& given, const Stored* image, Stored* const* rows_to) {
+        constexpr int rows = T::rows, taps = T::taps;
+        using All = Several<Sums, rows>;
+        const Group<T> group = given;
+        const Stored* from[taps];
+        const Weight* weights[taps];
+        for (int t = 0; t < taps; ++t) {
+            from[t] = group.real[t] ? image + group.offset[t] : zeros();
+            weights[t] = weights_along(t, group.divisor[t]);
+        }
+        const auto shares_from = [&](int64_t o) __attribute__((always_inline)) {
+            Sums x[taps];
+            each<taps>([&](auto t) __attribute__((always_inline)) { x[t] = E::widen_lanes(from[t] + o); });
+            return shares_of<T>(x, group, [&](int t) __attribute__((always_inline)) { return load<Vec<Weight, lanes>>(weights[t] + o); });
+        };
+        Stored* to[rows];
+        for (int r = 0; r < rows; ++r) to[r] = rows_to[r] - T::stride * pairs.first;
+        if constexpr (T::stride == 1) {
+            const auto write_all = [&](int64_t o, const All& sum) __attribute__((always_inline)) {
+                each<rows>([&](auto r) __attribute__((always_inline)) { store(to[r] + o, E::narrow_lanes(sum.of[r])); });
+            };
+            whole_row<1, lanes>(
+                axis.count, All{}, [&](int64_t o) __attribute__((always_inline)) { return Columns<All, 1>{{shares_from(o)}}; },
+                [&](int64_t o, const All& left, const Columns<All, 1>& own, const All& right)
+                    __attribute__((always_inline)) { write_all(o, left + own.of[0] + right); });
+        } else {
+            const auto write_pairs = [&](int64_t o, const All& before, const All& here) __attribute__((always_inline)) {
+                each<rows>([&](auto r) __attribute__((always_inline)) { store_pairs(to[r] + 2 * o, plus(before.of[r], here.of[r]), here.of[r]); });
+            };
+            const int64_t last = pairs.last, low = pairs.low, high = pairs.high;
+            int64_t o = low;
+            All here = shares_from(o), before = o > 0 ? shares_from(o - 1) : lanes_from<lanes - 1, lanes>(All{}, here);
+            for (; o + 2 * lanes <= high; o += lanes) {
+                write_pairs(o, before, here);
+                const All next = shares_from(o + lanes);
+                before = lanes_from<lanes - 1, lanes>(here, next), here = next;
+            }
+            write_pairs(o, before, here);
+            if (o + lanes < high) here = shares_from(high - lanes), write_pairs(high - lanes, shares_from(high - lanes - 1), here);
+            for (o = high; o < last; ++o) {   // behind the last window
+                for (int r = 0; r < rows; ++r) {
+                    to[r][2 * o] = E::narrow_one(o == axis.count ? last_of(here.of[r]) : Sum{});
+                    to[r][2 * o + 1] = E::narrow_one(Sum{});
+                }
+            }
+        }
+    }
+    static POOLGRAD_INLINE Sum last_of(Sums sum) {
+        if constexpr (std::is_same_v<Sum, Double2>) return {sum.high[lanes - 1], sum.low[lanes - 1]};
+        else return sum[lanes - 1];
+    }
+
+    // Of the elements [low, high) of an axis, those that fill groups.
+    template <class T> static Span grouped(const Axis& rows, int64_t low, int64_t high) {
+        const int64_t skip = T::stride == 2 && (low + rows.before) % 2 ? 1 : 0;
+        return {low + skip, larger(0, high - low - skip) / 2 * 2};
+    }
+
+    // Makes the groups of a box. What is left, in so many boxes, is not done.
+    template <class T> int groups(Box box, bool registers, Box* left) {
+        const int last = g.rank - 1;
+        int count = 0;
+        for (int a = last - 1; a >= last - T::axes; --a) {
+            const Span rows = grouped<T>(g.axes[a], box.low[a], box.high[a]);
+            if (rows.length == 0) {
+                left[count++] = box;
+                return count;
+            }
+            for (const Span part :
+                 {Span{box.low[a], rows.first - box.low[a]}, Span{rows.first + rows.length, box.high[a] - rows.first - rows.length}}) {
+                if (part.length == 0) continue;
+                left[count] = box;
+                left[count].low[a] = part.first, left[count++].high[a] = part.first + part.length;
+            }
+            box.low[a] = rows.first, box.high[a] = rows.first + rows.length;
+        }
+        const int64_t w0 = box.low[last], w1 = box.high[last], elements = w1 - w0, images = box.n_end - box.n;
+        Stored* const none = zeros();
+        for (int64_t i = 0; i < zero_count(); ++i) none[i] = Stored{};
+        Box steps = box;   // a step is two rows
+        for (int a = last - T::axes; a < last; ++a) steps.low[a] = 0, steps.high[a] = (box.high[a] - box.low[a]) / 2;
+        const bool whole = registers && pairs.skip == 0 && pairs.room == elements, in_place = whole && !job.streaming;
+        const bool joined = whole && T::axes == 1 && job.gx.step[last - 1] == elements;   // the rows of a group follow one another
+        const bool in_lines = registers && job.streaming;
+        LineWriter<Stored> lines(in_lines ? images * T::axes : 0, in_lines ? T::rows * elements : 0, scratch, 7);
+        RowWalk step, walk;
+        if (!first_row(steps, g.rank, step)) return count;
+        do {
+            walk = step;
+            for (int a = last - T::axes; a < last; ++a) walk.at[a] = box.low[a] + 2 * step.at[a];
+            const Group<T> group = group_at<T>(walk);
+            for (int64_t n = box.n; n < box.n_end; ++n) {
+                const Stored* image = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
+                Stored* const gx = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, n, walk, g.rank);
+                if (!registers) {
+                    group_of_channels<T>(group, image, gx, w0, w1);
+                    continue;
+                }
+                const int64_t together = joined ? T::rows : 1;   // rows that are written as one
+                const auto aligned = [=](Stored* to) {
+                    return (reinterpret_cast<uintptr_t>(to) | sizeof(Stored) * static_cast<size_t>(together * elements)) % 64 == 0;
+                };
+                const bool direct = in_lines && joined && !aligned(gx + w0);
+                Stored* const opened = direct ? lines.open(n - box.n, gx + w0) : pairs.row;
+                Stored* made[T::rows];
+                for (int r = 0; r < T::rows; ++r) made[r] = in_place ? gx + w0 + group.row[r] : opened + r * pairs.room;
+                group_of_elements<T>(group, image, made);
+                if (direct) lines.close(T::rows * elements);
+                for (int64_t r = 0; !direct && !in_place && r < T::rows; r += together) {
+                    const Stored* const from = made[r] + pairs.skip;
+                    Stored* const to = gx + w0 + group.row[r];
+                    if (!in_lines || aligned(to)) {
+                        write_row(to, from, together * elements, job.streaming);
+                        continue;
+                    }
+                    __builtin_memcpy(lines.open((n - box.n) * T::axes + (r >> 1), to), from, sizeof(Stored) * static_cast<size_t>(elements));
+                    lines.close(elements);
+                }
+            }
+        } while (next_row(steps, g.rank, step));
+        return count;
+    }
+
+    // How many rows are made together: 1, 2 or 4.
+    int rows_together(bool registers) const {
+        constexpr int64_t most_bytes = 1 << 15;   // of shares that are kept: they should stay in the first cache
+        const int last = g.rank - 1;
+        const auto threes = [&](const Axis& a) { return a.uniform && a.window == 3 && a.dilation == 1 && a.stride == axis.stride; };
+        if (!has_groups || last < 1 || axis.stride > 2 || !threes(axis) || !threes(g.axes[last - 1])) return 1;
+        if (!registers && (g.inner < lanes || 4 * static_cast<int64_t>(sizeof(Sum)) * g.inner > most_bytes)) return 1;
+        const int rows = last > 1 && axis.stride == 2 && threes(g.axes[last - 2]) ? 4 : 2;
+        for (int a = 0; a < last - rows / 2; ++a)
+            if (const Axis& other = g.axes[a]; !other.uniform || other.dilation > 1 || other.window > other.stride) return 1;
+        return rows;
+    }
+
+    void box(const Box& box) {
+        const bool registers = in_registers(box);
+        Box left[4] = {box};
+        int count = 1;
+        if constexpr (has_groups) {
+            const int rows = rows_together(registers);
+            if (rows == 4) count = groups<Together<4, 2>>(box, registers, left);
+            else if (rows == 2)
+                count = axis.stride == 2 ? groups<Together<2, 2>>(box, registers, left) : groups<Together<2, 1>>(box, registers, left);
+        }
+        for (int i = 0; i < count; ++i) rows_of(left[i], registers);
+        if (job.streaming) stream_fence();
     }
 
     // Some vectors of every phase of a row, from the shares of its windows.
@@ -916,7 +1233,7 @@ template <class E> struct Spreader {
         for (; o < high; ++o) one_window();
     }
 
-    POOLGRAD_INLINE void box(const Box& box) {   // inline, so that what the struct holds stays in registers
+    POOLGRAD_INLINE void rows_of(const Box& box, bool registers) {   // inline, so that what the struct holds stays in registers
         const int last = g.rank - 1;
         RowWalk walk;
         if (!first_row(box, g.rank, walk)) return;
@@ -928,11 +1245,11 @@ template <class E> struct Spreader {
         const Axis& rows_axis = g.axes[larger(0, last - 1)];
         const bool repeats = by_phase && last > 0 && rows_axis.dilation == 1 &&
                              (rows_axis.starts || (rows_axis.stride > 1 && rows_axis.window % rows_axis.stride == 0));
-        const bool registers = in_registers(box), in_place = registers && pairs.skip == 0 && pairs.room == w1 - w0;
+        const bool in_place = registers && pairs.skip == 0 && pairs.room == w1 - w0;
         const int64_t elements = (w1 - w0) * g.inner;
         const size_t bytes = sizeof(Stored) * static_cast<size_t>(elements);
-        const bool together = registers && in_place && in_twos(g, job.gx), may_line = job.streaming && g.inner < lanes;
-        LineWriter<Stored> lines(may_line ? box.n_end - box.n : 0, may_line ? (together ? 2 : 1) * elements : 0, scratch, 7);
+        const bool may_line = job.streaming && g.inner < lanes;
+        LineWriter<Stored> lines(may_line ? box.n_end - box.n : 0, may_line ? elements : 0, scratch, 7);
         do {
             const int64_t at = walk.at[larger(0, last - 1)];
             int64_t copies = 1;   // rows that lie in the same windows, and are the same
@@ -943,9 +1260,6 @@ template <class E> struct Spreader {
             tap_count = cover_taps(g, walk.at, job.g.step, job.g.step, rows);
             same_divisors = true;
             for (int64_t t = 1; t < tap_count; ++t) same_divisors = same_divisors && taps[t].divisor == taps[0].divisor;
-            // All windows of this row and the next are divided alike.
-            const bool two = together && tap_count == 3 && windows(at).last == windows(at).first + 3 && at + 1 < box.high[last - 1] &&
-                             windows(at).first >= rows_axis.even_begin && windows(at).first + 4 <= rows_axis.even_end;
             for (int64_t n = box.n; n < box.n_end; ++n) {
                 grad = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
                 Stored* gx = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, n, walk, g.rank);
@@ -960,29 +1274,26 @@ template <class E> struct Spreader {
                 const auto row_to = [&]() __attribute__((always_inline)) { return in_lines ? lines.open(n - box.n, gx) : gx; };
                 const Stored* made = nullptr;   // the row, if it lies elsewhere
                 if (registers && same_divisors && tap_count) {
-                    if (pairs.divisor != taps[0].divisor) weigh_along();
                     if (!in_place || copies > 1 || (job.streaming && aligned)) made = pairs.row + pairs.skip;
                     Stored* const row = made ? pairs.row : row_to();
-                    if constexpr (lanes > 1) two ? two_rows(row) : axis.stride == 1 ? row_of_threes(row) : row_of_pairs(row);
+                    if constexpr (lanes > 1) axis.stride == 1 ? row_of_threes(row) : row_of_pairs(row);
                 } else if (by_phase) {
                     made = row_by_phase(w0, w1, phases);
                 } else {
                     row_of_elements(row_to() - w0 * g.inner, w0, w1);
                 }
-                const int64_t count = two ? 2 * elements : elements;
                 for (int64_t i = 0; made && i < copies; ++i, gx += job.gx.step[larger(0, last - 1)]) {
                     if (!in_lines) {
-                        write_row(gx, made, count, job.streaming);
+                        write_row(gx, made, elements, job.streaming);
                         continue;
                     }
-                    __builtin_memcpy(lines.open(n - box.n, gx), made, sizeof(Stored) * static_cast<size_t>(count));
-                    lines.close(count);
+                    __builtin_memcpy(lines.open(n - box.n, gx), made, bytes);
+                    lines.close(elements);
                 }
-                if (!made && in_lines) lines.close(count);
+                if (!made && in_lines) lines.close(elements);
             }
-            for (int64_t i = two ? 2 : copies; i > 1; --i) next_row(box, g.rank, walk);
+            for (int64_t i = copies; i > 1; --i) next_row(box, g.rank, walk);
         } while (next_row(box, g.rank, walk));
-        if (job.streaming) stream_fence();
     }
 };
 

@@ -34,6 +34,31 @@ template <class V> POOLGRAD_INLINE V residual(V a, V q, V count) {
 }
 template <class V> POOLGRAD_INLINE V residual(V a, V q, double count) { return residual(a, q, count - V{}); }   // which takes no subtraction
 
+// a * b + c rounded once, or a + b by the units that multiply: those that add are busy with conversions.
+template <class V> POOLGRAD_INLINE V fused([[maybe_unused]] V a, [[maybe_unused]] V b, V c) {
+    using S = typename Bare<decltype(c[0])>::type;
+#if defined(__AVX512F__)
+    if constexpr (sizeof(V) == 64 && __is_same(S, double))
+        return reinterpret_cast<V>(_mm512_fmadd_pd(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), reinterpret_cast<__m512d>(c)));
+    if constexpr (sizeof(V) == 64 && __is_same(S, float))
+        return reinterpret_cast<V>(_mm512_fmadd_ps(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), reinterpret_cast<__m512>(c)));
+#endif
+#if defined(__FMA__)
+    if constexpr (sizeof(V) == 32 && __is_same(S, double))
+        return reinterpret_cast<V>(_mm256_fmadd_pd(reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b), reinterpret_cast<__m256d>(c)));
+    if constexpr (sizeof(V) == 32 && __is_same(S, float))
+        return reinterpret_cast<V>(_mm256_fmadd_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), reinterpret_cast<__m256>(c)));
+#endif
+    return c;   // not reached
+}
+template <class V> POOLGRAD_INLINE V plus(V a, V b) {
+#if defined(__FMA__)
+    using S = typename Bare<decltype(a[0])>::type;
+    if constexpr (sizeof(V) == vector_bytes && (__is_same(S, double) || __is_same(S, float))) return fused(a, S{1} - V{}, b);
+#endif
+    return a + b;
+}
+
 // What averages are divided by, made ready for many of them. Multiplying by the inverse is dividing if that is exact. If it is
 // not, the quotient of a float64 is at most two places off, and what is left of the dividend, which is exact, tells how far:
 // corrected by that it is rounded as a division is, twice as fast.
@@ -89,6 +114,14 @@ template <class T, class S> struct Plain {
     }
     template <class By> static POOLGRAD_INLINE auto average_lanes(Sums sum, const By& by) { return narrow_lanes(quotient(sum, by)); }
     template <class Weight> static POOLGRAD_INLINE Sums share_lanes(Sums sum, Weight weight) { return sum * weight; }
+    // 0 + the share, which is not -0.
+    template <class Weight> static POOLGRAD_INLINE Sums share_from_zero(Sums sum, Weight weight) {
+#if defined(__FMA__)
+        if constexpr (__is_same(T, float) && __is_same(S, double))
+            return fused(sum, weight - Sums{}, Sums{});   // nothing is so small that it vanishes
+#endif
+        return Sums{} + sum * weight;
+    }
 };
 
 // Sums of windows of more elements are kept in wider types.
@@ -133,6 +166,7 @@ template <class Conversion, class S> struct Sixteen : Conversion {
     }
     template <class By> static POOLGRAD_INLINE auto average_lanes(Sums sum, const By& by) { return narrow_lanes(quotient(sum, by)); }
     template <class Weight> static POOLGRAD_INLINE Sums share_lanes(Sums sum, Weight weight) { return sum * weight; }
+    template <class Weight> static POOLGRAD_INLINE Sums share_from_zero(Sums sum, Weight weight) { return Sums{} + sum * weight; }
 };
 
 struct HalfConversion {
@@ -209,6 +243,7 @@ template <class V> POOLGRAD_INLINE Twofold<V> operator+(Twofold<V> a, Twofold<V>
     const V sum = a.high + b.high, back = sum - a.high;
     return {sum, a.low + b.low + ((a.high - (sum - back)) + (b.high - back))};
 }
+template <class V> POOLGRAD_INLINE Twofold<V> plus(Twofold<V> a, Twofold<V> b) { return a + b; }
 template <class V> POOLGRAD_INLINE Twofold<V>& operator+=(Twofold<V>& a, Twofold<V> b) { return a = a + b; }
 
 template <class V, class Count> POOLGRAD_INLINE Twofold<V> divide(Twofold<V> sum, Count count) {
@@ -239,6 +274,7 @@ struct DoubleSum {
     static POOLGRAD_INLINE Vec<double, lanes> narrow_lanes(Sums v) { return rounded(v); }
     template <class By> static POOLGRAD_INLINE Vec<double, lanes> average_lanes(Sums sum, const By& by) { return rounded(divide(sum, by)); }
     template <class Count> static POOLGRAD_INLINE Sums share_lanes(Sums sum, Count count) { return divide(sum, count); }
+    template <class Count> static POOLGRAD_INLINE Sums share_from_zero(Sums sum, Count count) { return Sums{} + divide(sum, count); }
 };
 
 // Shares of integers, one by one.
