@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..windows import Pool
-from . import launch
+from . import launch, listed
 
 Tensor = torch.Tensor
 
@@ -109,6 +109,8 @@ class Gpu:
             if gx.numel():
                 fused = launch.max_put(pool, x.device, x.dtype, nan, equal_to is not None)
                 fused(x, _or(equal_to, x), _as_signed(g), _as_signed(gx))
+        elif equal_to is None and nan == "propagate" and _walk(pool, x, g=g, gx=gx):
+            pass
         else:
             code = _empty(pool.out_shape, _code_dtype(pool.elements + 1), x)  # one more: no winner
             _scan(pool, x, nan, equal_to=equal_to, code=code)
@@ -184,6 +186,8 @@ def _scan(
     taken: Tensor | None = None,
 ) -> None:
     if math.prod(pool.out_shape):
+        if equal_to is None and nan == "propagate" and _walk(pool, x, y=y, code=code, v=v, taken=taken):
+            return
         wanted = (y is not None, code is not None, taken is not None)
         by_rows = launch.scan_rows(pool, x.device, x.dtype, nan, *wanted) if equal_to is None else None
         if by_rows is not None:
@@ -191,6 +195,31 @@ def _scan(
             return
         scan = launch.scan(pool, x.device, x.dtype, nan, equal_to is not None, *wanted)
         scan(x, _or(equal_to, x), _or(y, x), _or(code, x), _or(v, x), _or(taken, x))
+
+
+def _walk(
+    pool: Pool,
+    x: Tensor,
+    y: Tensor | None = None,
+    code: Tensor | None = None,
+    v: Tensor | None = None,
+    taken: Tensor | None = None,
+    g: Tensor | None = None,
+    gx: Tensor | None = None,
+) -> bool:
+    """The same, or all of a gradient, for listed windows in CUDA C++, if they are for it."""
+    used = [tensor for tensor in (x, y, v, taken, g, gx) if tensor is not None]
+    if any(tensor.dtype != x.dtype for tensor in used):
+        return False
+    flags = {listed.VALUE: y, listed.CODE: code, listed.TAKE: taken, listed.PUT: gx}
+    wanted = sum(flag for flag, tensor in flags.items() if tensor is not None)
+    aligned = all(tensor.data_ptr() % 16 == 0 for tensor in (x, _or(gx, x)))
+    walk = listed.walk(pool, x.device, x.dtype, wanted, aligned)
+    if walk is None:
+        return False
+    results = [tensor for tensor in (y, taken, gx) if tensor is not None]
+    walk(x, _or(v, _or(g, x)), results[0] if results else x, _or(code, x))
+    return True
 
 
 def _take(pool: Pool, v: Tensor, choice: Tensor, y: Tensor, index: str = "", fault: bool = False) -> None:
