@@ -76,9 +76,9 @@ __device__ __noinline__ Found first_like(float best, const T* window, long long 
     return {0, 0, 0, best};
 }
 
-// What is done with the winner of every window: its value or its code is written, or what v has in its place, or what the
-// window passes on (v again) is added to it.
-enum Wanted { VALUE = 1, CODE = 2, TAKE = 4, PUT = 8 };
+// What is done with the winner of every window: its value or its code is written, or what the window passes on is added to
+// it.
+enum Wanted { VALUE = 1, CODE = 2, PUT = 4 };
 
 constexpr int THREADS = 256;
 
@@ -87,21 +87,22 @@ constexpr int THREADS = 256;
 // Arrays are seen as images of planes of rows; neighbours on the last axis are neighbours in memory, planes and rows lie
 // `plane` and `row` elements apart. A block has to do with the windows of some planes, rows and columns: of a tile from d0,
 // h0, w0 on. It walks through the planes of the array, each of which it reads once, well ahead of its use. A thread has EACH
-// windows of a plane of windows, and at most OPEN such planes are open at a time: the oldest one closes first.
+// windows of a plane of windows, and at most OPEN such planes are open at a time: the oldest one closes first. On every axis
+// each window begins and ends behind the one before.
 //
-// PUT: the block owns a tile of the result instead, and has to do with the windows that reach into it. It keeps KD planes of
-// the result. On rows and on columns an element is shared by at most two windows: those which are the element's first on
+// PUT: the block owns a tile of the result instead, and has to do with the windows that reach into it. It keeps the planes of
+// the result that open windows reach, and one that is being written. On rows and on columns an element is shared by at most two windows: those which are the element's first on
 // both axes add first, those which are its second on the last axis next, and so on. So no two windows add to an element at
 // a time, and additions have the order of the windows.
 template <
     typename T, typename Code, int KD, int KH, int KW, int OPEN, int EACH, int STAGES, int PITCH, int VEC, int BLOCKS, int WANTED>
 __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
-    const T* x, const T* v, T* y, Code* codes, const int2* windows_d, const int2* cover_d, const int2* windows_h,
+    const T* x, const T* g, T* y, Code* codes, const int2* windows_d, const int2* cover_d, const int2* windows_h,
     const int2* cover_h, const int2* windows_w, const int2* cover_w, long long image, long long plane, long long row,
     long long out_image, long long out_plane, long long out_row, int d, int h, int w, int md, int mh, int mw,
     int own_d, int own_h, int own_w, int tiles_d, int tiles_h, int tiles_w, int rows) {
-    constexpr bool LOCATED = WANTED & (CODE | TAKE | PUT);
-    constexpr int BITS = PITCH == 32 ? 5 : PITCH == 64 ? 6 : 7;
+    constexpr bool LOCATED = WANTED & (CODE | PUT);
+    constexpr int BITS = PITCH == 32 ? 5 : PITCH == 64 ? 6 : 7, PLANES = KD + 1;
     extern __shared__ __align__(16) unsigned char shared[];
     const float lowest = -__int_as_float(0x7f800000);
     const Axis on_d{windows_d, cover_d}, on_h{windows_h, cover_h}, on_w{windows_w, cover_w};
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
         for (int p = 0; p < EACH; p++) best[i][p] = lowest, place[i][p] = 0;
     };
     auto pass = [&] {   // what the oldest ones pass on
-        const T* from = v + (results + oldest * out_plane);
+        const T* from = g + (results + oldest * out_plane);
 #pragma unroll
         for (int p = 0; p < EACH; p++) passed[p] = oldest < od1 && out[p] >= 0 ? wide(from[out[p]]) : 0;
     };
@@ -214,10 +215,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
                 *cell = 0;
             }
         }
-        kept++, kept_at = kept_at + 1 == KD ? 0 : kept_at + 1;
+        kept++, kept_at = kept_at + 1 == PLANES ? 0 : kept_at + 1;
     };
     if constexpr (WANTED & PUT) {
-        for (int i = threadIdx.x; i < KD * area; i += THREADS) box[i] = 0;
+        for (int i = threadIdx.x; i < PLANES * area; i += THREADS) box[i] = 0;
         pass();
     }
 
@@ -227,6 +228,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
         wait_for_all_groups_but<STAGES - 2>();
         __syncthreads();
         fetch();
+        if constexpr (WANTED & PUT)   // planes before every window to come are complete
+            while (kept < d1 && kept < (oldest < od1 ? begin[0] : d1)) release();
         float now[EACH];
         int where[EACH];
 #pragma unroll
@@ -255,18 +258,18 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
                 }
             }
 
-        while (end[0] == at + 1 && oldest < od1) {   // the oldest ones close
+        if (end[0] == at + 1 && oldest < od1) {   // the oldest ones close
             const long long to = results + oldest * out_plane;
             int turn[EACH];
             float* target[EACH];
 #pragma unroll
             for (int p = 0; p < EACH; p++) {
-                const int its_h = (begins[p] >> 16) - 256, its_w = (begins[p] & 65535) - 256;
                 // NaN is not greater than anything, and zeros may be of either sign.
                 if (out[p] >= 0 && (best[0][p] != best[0][p] || (WANTED & VALUE && best[0][p] == 0))) {
-                    const int wide_w = (int)(columns[p][KW - 1] - columns[p][0]) / (int)sizeof(T) + 1;
-                    const T* window = x + (images * image + begin[0] * plane + (h0 + its_h) * row + w0 + its_w);
-                    const Found found = first_like(best[0][p], window, plane, row, end[0] - begin[0], shape[p] & 255, wide_w);
+                    const Window its_h = on_h[oh0 + out[p] / (int)out_row], its_w = on_w[out[p] % (int)out_row];
+                    const T* window = x + (images * image + begin[0] * plane + its_h.begin * row + its_w.begin);
+                    const Found found =
+                        first_like(best[0][p], window, plane, row, end[0] - begin[0], its_h.length, its_w.length);
                     place[0][p] = found.d << 16 | found.h << BITS | found.w;
                     best[0][p] = found.value;
                 }
@@ -274,30 +277,28 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
                 if (out[p] >= 0) {
                     if constexpr (WANTED & VALUE) narrow(best[0][p], (y + to)[out[p]]);
                     if constexpr (WANTED & CODE) (codes + to)[out[p]] = (Code)((ld * KH + lh) * KW + lw);
-                    if constexpr (WANTED & TAKE)
-                        (y + to)[out[p]] =
-                            v[images * image + (begin[0] + ld) * plane + (h0 + its_h + lh) * row + w0 + its_w + lw];
                 }
                 if constexpr (WANTED & PUT) {
-                    const int its_d = begin[0] + ld - kept, r = its_h + lh, c = its_w + lw;
+                    const int its_d = begin[0] + ld - kept;
+                    const int r = (begins[p] >> 16) - 256 + lh, c = (begins[p] & 65535) - 256 + lw;
                     const bool mine = out[p] >= 0 && its_d >= 0 && kept + its_d < d1 && (unsigned)r < h1 - h0 &&
                                       (unsigned)c < w1 - w0;
                     turn[p] = mine ? (lh < (shape[p] >> 8 & 255) ? 2 : 0) + (lw < shape[p] >> 16 ? 1 : 0) : -1;
                     const int slot = kept_at + its_d;
-                    target[p] = box + ((slot >= KD ? slot - KD : slot) * area + r * PITCH + c);
+                    target[p] = box + ((slot >= PLANES ? slot - PLANES : slot) * area + r * PITCH + c);
                 }
             }
             if constexpr (WANTED & PUT) {
 #pragma unroll
                 for (int t = 0; t < 4; t++) {
-                    if (KH == 1 && t >= 2) break;
+                    if (KH == 1 && t >= 2) break;   // no rows are shared
+                    if (t) __syncthreads();
                     float sum[EACH];
 #pragma unroll
                     for (int p = 0; p < EACH; p++) sum[p] = turn[p] == t ? *target[p] : 0;
 #pragma unroll
                     for (int p = 0; p < EACH; p++)
                         if (turn[p] == t) *target[p] = sum[p] + passed[p];
-                    __syncthreads();
                 }
             }
             oldest++;
@@ -310,9 +311,6 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
             open(OPEN - 1);
             if constexpr (WANTED & PUT) pass();
         }
-        // Planes before every window to come are complete.
-        if constexpr (WANTED & PUT)
-            while (kept < d1 && kept < (oldest < od1 ? begin[0] : d1)) release();
     }
     if constexpr (WANTED & PUT) {
         __syncthreads();

@@ -38,8 +38,6 @@ MOST_EACH: Final = 4
 """How many windows a thread can have."""
 MOST_ROWS: Final = 64
 """How many rows a tile can have."""
-FEWEST_PLANES: Final = 8
-"""Planes are read again where tiles meet, so that tiles should have some."""
 SHARED: Final = 96 * 1024
 """So many bytes of shared memory leave room for a second block on a part of the GPU."""
 FEWEST: Final = 2**20
@@ -47,7 +45,7 @@ FEWEST: Final = 2**20
 KEPT: Final = 256
 """So many poolings are kept, with their tables on the GPU."""
 
-VALUE, CODE, TAKE, PUT = 1, 2, 4, 8
+VALUE, CODE, PUT = 1, 2, 4
 
 Tensor = torch.Tensor
 _TYPES: Final = {torch.float32: "float", torch.float16: "Half", torch.bfloat16: "Brain"}
@@ -130,7 +128,7 @@ def walk(
             axes, dtype, vec, wanted, frame.outer, torch.cuda.get_device_properties(device).multi_processor_count
         )
     tiles = [-(-n // own) for n, own in zip(places_of(axes, put), tile.own, strict=True)]
-    rows, across = (span_of(axis, own, put, v) for axis, own, v in zip(axes[1:], tile.own[1:], (1, vec), strict=True))
+    rows, across = span_of(axes[1], tile.own[1], put), across_of(axes[2], tile.own[2], put, vec)
     extents = [axis.extent for axis in axes]
     shared = shared_of(tile, extents[0], rows, across, dtype, put)
     parameters = (
@@ -150,17 +148,19 @@ def walk(
 def suits(frame: Frame, dtype: torch.dtype) -> bool:
     """Whether these windows are for the kernel."""
     sizes, counts = (math.prod(getattr(axis, name) for axis in frame.axes) for name in ("size", "count"))
+    small = frame.axes[0].size > 1 or max(sizes, counts) <= LARGEST
     listed = frame.inner == 1 and not (frame.uniform or frame.dilated or frame.padded)
     return (
         listed and dtype in _TYPES and frame.axes[1].size > 1 and all(map(_suits, frame.axes))
-        and frame.elements <= MOST_ELEMENTS and max(sizes, counts) <= LARGEST and frame.outer * sizes >= FEWEST
+        and frame.elements <= MOST_ELEMENTS and small and frame.outer * sizes >= FEWEST
     )  # fmt: skip
 
 
 def _suits(axis: Axis) -> bool:
-    """Whether an axis has windows in order, neither empty nor long, and no element is in more than two of them."""
+    """Whether an axis has windows that are neither empty nor long, each of which begins and ends behind the one before,
+    and no element is in more than two of them."""
     start, stop = axis.windows.start, axis.windows.stop
-    ordered = bool((start < stop).all() and (np.diff(start) >= 0).all() and (np.diff(stop) >= 0).all())
+    ordered = bool((start < stop).all() and (np.diff(start) > 0).all() and (np.diff(stop) > 0).all())
     return ordered and axis.count > 0 and axis.size <= LONGEST_AXIS and axis.extent <= LONGEST and axis.most <= 2
 
 
@@ -259,6 +259,11 @@ def span_of(axis: Seen, own: int, put: bool, vec: int = 1) -> int:
 # Tiles
 
 
+def across_of(axis: Seen, own: int, put: bool, vec: int) -> int:
+    """How many columns a tile has to do with, at most: those of its windows and (put) its own."""
+    return max(span_of(axis, own, put, vec), own if put else 0)
+
+
 def vector_of(axes: list[Seen], dtype: torch.dtype, aligned: bool) -> int:
     """How many neighbours are copied at once."""
     vec = 16 // dtype.itemsize
@@ -272,7 +277,7 @@ def pitch_of(across: int) -> int:
 
 def shared_of(tile: Tile, planes: int, rows: int, across: int, dtype: torch.dtype, put: bool) -> int:
     """How many bytes of shared memory a block needs: for planes of the array and, if it puts, planes of sums."""
-    sums = planes * tile.own[1] * 4 if put else 0
+    sums = (planes + 1) * tile.own[1] * 4 if put else 0
     return (tile.stages * rows * dtype.itemsize + sums) * pitch_of(across)
 
 
@@ -282,9 +287,9 @@ def tile_of(axes: list[Seen], dtype: torch.dtype, vec: int, wanted: int, images:
     that leaves parts of the GPU idle."""
     put = bool(wanted & PUT)
     planes, rows, columns = places_of(axes, put)
-    widths = (columns, *range(112, 0, -8))
-    own_w = next(n for n in widths if n <= columns and span_of(axes[2], n, put, vec) <= MOST_ACROSS)
-    across, blocks = span_of(axes[2], own_w, put, vec), 2 if put else 4 if wanted == VALUE else 3
+    widths = (columns, *range(112, 8, -8), 8, 4, 2, 1)
+    own_w = next(n for n in widths if n <= columns and across_of(axes[2], n, put, vec) <= MOST_ACROSS)
+    across, blocks = across_of(axes[2], own_w, put, vec), 2 if put else 3 if isinstance(axes[1], Images) else 4
     best, score = Tile((planes, 1, own_w), 1, 3, blocks), 0.0
     for each in range(1, MOST_EACH + 1):
         for stages in (4, 3):
@@ -295,13 +300,20 @@ def tile_of(axes: list[Seen], dtype: torch.dtype, vec: int, wanted: int, images:
                               span_of(axes[1], n, put), across, dtype, put) <= (SHARED if stages == 3 else SHARED // 2)
             ]  # fmt: skip
             if fits:
-                own_h = -(-rows // -(-rows // fits[-1]))
+                even = -(-rows // -(-rows // fits[-1]))
+                own_h = even if even in fits else fits[-1]
                 busy = windows_of(axes[1], own_h, put) * windows_of(axes[2], own_w, put) / (each * THREADS)
                 found = busy * own_h / (own_h + axes[1].extent - 1) * each / (each + 1)
                 if found > score:
                     best, score = Tile((planes, own_h, own_w), each, stages, blocks), found
-    if isinstance(axes[1], Images):
-        images = 1
-    tiles = images * -(-rows // best.own[1]) * -(-columns // own_w)
-    cuts = min(max(round(parts * blocks / tiles), 1), max(planes // FEWEST_PLANES, 1))
-    return best._replace(own=(-(-planes // cuts), *best.own[1:]))
+    tiles = (1 if isinstance(axes[1], Images) else images) * -(-rows // best.own[1]) * -(-columns // own_w)
+    own_d = max(range(1, planes + 1), key=lambda n: (_busy(axes[0], n, put, tiles, parts * blocks), n))
+    return best._replace(own=(own_d, *best.own[1:]))
+
+
+def _busy(planes: Seen, own: int, put: bool, tiles: int, places: int) -> float:
+    """Which part of its time the GPU computes something new, if so many planes are one tile: blocks start in so many
+    places as others end there, and planes where tiles meet are read twice."""
+    cuts = -(-(planes.size if put else planes.count) // own)
+    rounds = -(-tiles * cuts // places)
+    return tiles * cuts / (rounds * places) * planes.size / (cuts * span_of(planes, own, put))

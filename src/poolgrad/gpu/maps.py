@@ -186,7 +186,7 @@ def _scan(
     taken: Tensor | None = None,
 ) -> None:
     if math.prod(pool.out_shape):
-        if equal_to is None and nan == "propagate" and _walk(pool, x, y=y, code=code, v=v, taken=taken):
+        if equal_to is None and taken is None and nan == "propagate" and _walk(pool, x, y=y, code=code):
             return
         wanted = (y is not None, code is not None, taken is not None)
         by_rows = launch.scan_rows(pool, x.device, x.dtype, nan, *wanted) if equal_to is None else None
@@ -202,24 +202,21 @@ def _walk(
     x: Tensor,
     y: Tensor | None = None,
     code: Tensor | None = None,
-    v: Tensor | None = None,
-    taken: Tensor | None = None,
     g: Tensor | None = None,
     gx: Tensor | None = None,
 ) -> bool:
-    """The same, or all of a gradient, for listed windows in CUDA C++, if they are for it."""
-    used = [tensor for tensor in (x, y, v, taken, g, gx) if tensor is not None]
-    if any(tensor.dtype != x.dtype for tensor in used):
+    """Winners, or all of their gradient, in CUDA C++ if these windows are for it."""
+    if gx is not None:
+        y, wanted = gx, listed.PUT
+    else:
+        wanted = (listed.VALUE if y is not None else 0) + (listed.CODE if code is not None else 0)
+    if not _or(g, x).dtype == _or(y, x).dtype == x.dtype:
         return False
-    flags = {listed.VALUE: y, listed.CODE: code, listed.TAKE: taken, listed.PUT: gx}
-    wanted = sum(flag for flag, tensor in flags.items() if tensor is not None)
-    aligned = all(tensor.data_ptr() % 16 == 0 for tensor in (x, _or(gx, x)))
+    aligned = x.data_ptr() % 16 == 0 and _or(y, x).data_ptr() % 16 == 0
     walk = listed.walk(pool, x.device, x.dtype, wanted, aligned)
-    if walk is None:
-        return False
-    results = [tensor for tensor in (y, taken, gx) if tensor is not None]
-    walk(x, _or(v, _or(g, x)), results[0] if results else x, _or(code, x))
-    return True
+    if walk is not None:
+        walk(x, _or(g, x), _or(y, x), _or(code, x))
+    return walk is not None
 
 
 def _take(pool: Pool, v: Tensor, choice: Tensor, y: Tensor, index: str = "", fault: bool = False) -> None:
