@@ -448,6 +448,16 @@ def test_windows_that_lie_apart_have_the_bits_of_channels(rng, dtype, windows):
         same_as_channels(planes, channels, "take", v, choice)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "int8"])
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (1, 1), (2, 0), (0, 2)])
+def test_elements_that_share_windows_of_three_are_done_together(rng, dtype, stride, before, after):
+    """Channels, some elements of a row at a time: from none that is whole to more than fit together."""
+    for size in range(3, 15):
+        pairs = [axis(5, 3, stride, "SAME"), axis(size, 3, stride, "EXPLICIT", before=before, after=after)]
+        check_all_maps(rng, (1, 5, size, 67), "NHWC", pairs, dtype, ties_too=False)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8", "int32"])
 @pytest.mark.parametrize("k", [(2, 2), (3, 5), (4, 3), (7, 7), (16, 9)])
 def test_windows_that_begin_everywhere(rng, dtype, k):

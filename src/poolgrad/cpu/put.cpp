@@ -17,6 +17,7 @@ template <class E, class Code, bool assign> struct Putter {
     using I = typename IntOf<sizeof(Sum)>::type;
     static constexpr int lanes = E::lanes;
     static constexpr bool in_vectors = sizeof(Code) <= sizeof(Sum);   // a code wider than the sums does not fit their lanes
+    static constexpr int together = vector_bytes == 64 ? 4 : 2;       // inputs whose sums fit registers
     using Sums = typename E::Sums;
     using Codes = Vec<I, lanes>;
 
@@ -35,8 +36,15 @@ template <class E, class Code, bool assign> struct Putter {
     const Code* code = nullptr;
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
+    const int64_t grads_ahead, codes_ahead;   // see read_ahead
 
-    Putter(const Put& job, Scratch& scratch) : job(job), g(*job.geometry), axis(g.axes[g.rank - 1]), scratch(scratch) {}
+    Putter(const Put& job, Scratch& scratch)
+        : job(job),
+          g(*job.geometry),
+          axis(g.axes[g.rank - 1]),
+          scratch(scratch),
+          grads_ahead(read_ahead<Stored>(g, job.g, 1)),
+          codes_ahead(read_ahead<Code>(g, job.code, 1)) {}
 
     static POOLGRAD_INLINE Codes widen_codes(const Code* p) {
         if constexpr (sizeof(Code) == sizeof(I)) return load<Codes>(p);
@@ -46,6 +54,21 @@ template <class E, class Code, bool assign> struct Putter {
     static POOLGRAD_INLINE Sums select(Sums sum, Codes hit, Sums value) {
         if constexpr (assign) return hit ? value : sum;
         else return hit ? sum + value : sum;
+    }
+
+    // What windows whose code is `wanted` add to some vectors.
+    template <int vectors> static POOLGRAD_INLINE void add_wanted(Sums (&sum)[vectors], const Code* codes, const Stored* grads, int64_t wanted) {
+#if defined(__AVX512BW__)
+        if constexpr (sizeof(Code) == 1 && sizeof(Sums) == 64 && sizeof(Sum) >= 4) {   // compared without being widened
+            for (int u = 0; u < vectors; ++u) {
+                const Sums value = E::widen_lanes(grads + u * lanes);
+                sum[u] = choose_lanes(equal_bytes<lanes>(codes + u * lanes, static_cast<uint8_t>(wanted)), sum[u], assign ? value : sum[u] + value);
+            }
+            return;
+        }
+#endif
+        const Codes all = splat<I, lanes>(static_cast<I>(wanted));
+        for (int u = 0; u < vectors; ++u) sum[u] = select(sum[u], widen_codes(codes + u * lanes) == all, E::widen_lanes(grads + u * lanes));
     }
 
     static POOLGRAD_INLINE void write(Stored* to, Sums sum, bool streaming) {
@@ -62,25 +85,54 @@ template <class E, class Code, bool assign> struct Putter {
         const Code* code;
         int64_t inner;
         bool streaming;
+        int64_t grads_ahead, codes_ahead;
+
+        // Asks for what an output row later takes the place of this.
+        POOLGRAD_INLINE void ask(int64_t grads, int64_t codes, int64_t count) const {
+            if (grads_ahead) ask_for(grad + grads + grads_ahead, count);
+            if (codes_ahead) ask_for(code + codes + codes_ahead, count);
+        }
     };
 
     template <int vectors>
     static POOLGRAD_INLINE void channels(const Rows& rows, Stored* gx, const Source* sources, int64_t n, int64_t output, int64_t c) {
         Sums sum[vectors] = {};
         const int64_t at = output * rows.inner + c;
-        for (int64_t k = 0; k < n; ++k) {
-            const Codes wanted = splat<I, lanes>(static_cast<I>(sources[k].wanted));
-            for (int u = 0; u < vectors; ++u) {
-                const Codes hit = widen_codes(rows.code + sources[k].code + at + u * lanes) == wanted;
-                sum[u] = select(sum[u], hit, E::widen_lanes(rows.grad + sources[k].grad + at + u * lanes));
-            }
-        }
+        if (n) rows.ask(sources[n - 1].grad + at, sources[n - 1].code + at, vectors * lanes);
+        for (int64_t k = 0; k < n; ++k)
+            add_wanted<vectors>(sum, rows.code + sources[k].code + at, rows.grad + sources[k].grad + at, sources[k].wanted);
         for (int u = 0; u < vectors; ++u) write(gx + c + u * lanes, sum[u], rows.streaming);
     }
 
     static POOLGRAD_INLINE void all_channels(const Rows& rows, Stored* gx, const Source* sources, int64_t n, int64_t output) {
         blocks_of_channels<lanes>(rows.inner, [=](auto vectors, int64_t c) __attribute__((always_inline)) {
             channels<decltype(vectors)::value>(rows, gx, sources, n, output, c);
+        });
+    }
+
+    // Some inputs side by side, of windows with `size` elements that begin `step` apart: every window is read once for all of them.
+    // The first input is where window `output` begins.
+    template <int size, int step, int count> void some_inputs(const Rows& rows, Stored* gx, int64_t output) const {
+        const Tap* const taps = this->taps;
+        const int64_t n = tap_count, begin = output * rows.inner;
+        blocks_of_channels<lanes>(rows.inner, [=](auto some, int64_t c) __attribute__((always_inline)) {
+            constexpr int vectors = decltype(some)::value;
+            Sums sum[count][vectors] = {};
+            for (int o = 0; o < count / step; ++o)
+                rows.ask(taps[n - 1].offset + begin + o * rows.inner + c, taps[n - 1].code_offset + begin + o * rows.inner + c, vectors * lanes);
+            for (int64_t t = 0; t < n; ++t) {
+                const Code* const codes = rows.code + taps[t].code_offset + begin + c;
+                const Stored* const grads = rows.grad + taps[t].offset + begin + c;
+#pragma GCC unroll 16
+                for (int o = -((size - 1) / step); o <= (count - 1) / step; ++o)
+#pragma GCC unroll 16
+                    for (int i = 0; i < count; ++i)
+                        if (i >= o * step && i < o * step + size)
+                            add_wanted<vectors>(sum[i], codes + o * rows.inner, grads + o * rows.inner, taps[t].code + i - o * step);
+            }
+#pragma GCC unroll 16
+            for (int i = 0; i < count; ++i)
+                for (int u = 0; u < vectors; ++u) write(gx + i * rows.inner + c + u * lanes, sum[i][u], rows.streaming);
         });
     }
 
@@ -122,7 +174,7 @@ template <class E, class Code, bool assign> struct Putter {
     void row_of_channels(Stored* gx, int64_t w0, int64_t w1, const Phases* phases, const Source* sources, Source* room) {
         int64_t w = w0;
         const int64_t s = axis.stride;
-        const Rows rows{grad, code, g.inner, job.streaming};
+        const Rows rows{grad, code, g.inner, job.streaming, grads_ahead, codes_ahead};
         if (phases && tap_count == 1 && axis.window == s && axis.dilation == 1) {
             const int64_t first = larger(axis.whole_begin, ceil_div(w0 + axis.before, s));
             const int64_t last = smaller(axis.whole_end, floor_div(w1 + axis.before, s));
@@ -136,14 +188,20 @@ template <class E, class Code, bool assign> struct Putter {
             const int64_t begin = smaller(w1, larger(w0, -phases->lowest * s - axis.before));
             const int64_t end = larger(begin, smaller(w1, (axis.count - phases->highest) * s - axis.before));
             for (; w < begin; ++w) all_channels(rows, gx + w * g.inner, room, sources_of(w, room), 0);
-            for (int64_t phase = 0; phase < s; ++phase) {
+            const bool threes = tap_count > 0 && axis.window == 3 && s <= 2 && axis.dilation == 1;
+            for (; threes && w < end && (w + axis.before) % s; ++w) all_channels(rows, gx + w * g.inner, room, sources_of(w, room), 0);
+            for (; threes && w + together <= end; w += together) {
+                if (s == 1) some_inputs<3, 1, together>(rows, gx + w * g.inner, w + axis.before);
+                else some_inputs<3, 2, together>(rows, gx + w * g.inner, (w + axis.before) / 2);
+            }
+            for (int64_t phase = 0; !threes && phase < s; ++phase) {
                 const int64_t first = ceil_div(begin + axis.before - phase, s), last = ceil_div(end + axis.before - phase, s);
                 const Source* from = sources + phases->begin[phase] * tap_count;
                 const int64_t n = (phases->begin[phase + 1] - phases->begin[phase]) * tap_count;
                 Stored* to = gx + (first * s + phase - axis.before) * g.inner;
                 for (int64_t j = first; j < last; ++j, to += s * g.inner) all_channels(rows, to, from, n, j);
             }
-            w = end;
+            if (!threes) w = end;
         }
         for (; w < w1; ++w) all_channels(rows, gx + w * g.inner, room, sources_of(w, room), 0);
     }
@@ -163,13 +221,7 @@ template <class E, class Code, bool assign> struct Putter {
 
     template <int vectors> POOLGRAD_INLINE void collect(Sums (&sum)[vectors], const Source* sources, int64_t n, int64_t f) const {
         for (int u = 0; u < vectors; ++u) sum[u] = Sums{};
-        for (int64_t k = 0; k < n; ++k) {
-            const Codes wanted = splat<I, lanes>(static_cast<I>(sources[k].wanted));
-            for (int u = 0; u < vectors; ++u) {
-                const Codes hit = widen_codes(code + sources[k].code + f + u * lanes) == wanted;
-                sum[u] = select(sum[u], hit, E::widen_lanes(grad + sources[k].grad + f + u * lanes));
-            }
-        }
+        for (int64_t k = 0; k < n; ++k) add_wanted<vectors>(sum, code + sources[k].code + f, grad + sources[k].grad + f, sources[k].wanted);
     }
 
     // The same where some lanes lie outside the row of outputs.

@@ -29,11 +29,15 @@ POOLGRAD_INLINE Window window_of(const Axis& axis, int64_t o) {
 
 // How far ahead of the rows that are read the next ones are asked for, in elements: processors do that by themselves only
 // within a page. 0 where the input lies in the cache anyway.
-template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const View& x) {
+template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const View& x, int64_t stride) {
     constexpr int64_t cache = int64_t{1} << 20, page = 4096;
     if (g.rank < 2 || static_cast<const char*>(x.end) - static_cast<const char*>(x.begin) < cache) return 0;
-    const int64_t rows = larger(1, g.axes[g.rank - 2].stride * x.step[g.rank - 2]);   // from one output row to the next
+    const int64_t rows = larger(1, stride * x.step[g.rank - 2]);   // from one output row to the next
     return rows * larger(1, page / (rows * static_cast<int64_t>(sizeof(T))));
+}
+
+template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const View& x) {
+    return read_ahead<T>(g, x, g.rank < 2 ? 1 : g.axes[g.rank - 2].stride);
 }
 
 // Asks for the cache lines of `count` elements from p on.

@@ -229,6 +229,29 @@ template <class V> POOLGRAD_INLINE bool any_lane(V v) {
     return any;
 }
 
+#if defined(__AVX512BW__)
+// For each of 8 or 16 bytes a bit: whether it has this value.
+template <int count> POOLGRAD_INLINE uint16_t equal_bytes(const void* p, uint8_t value) {
+    __m128i bytes;
+    if constexpr (count == 16) bytes = load<__m128i>(p);
+    else bytes = _mm_cvtsi64_si128(static_cast<long long>(load<uint64_t>(p)));
+    return _mm_cmpeq_epi8_mask(bytes, _mm_set1_epi8(static_cast<char>(value)));
+}
+
+// b in the lanes whose bits are set, a in the others.
+template <class V> POOLGRAD_INLINE V choose_lanes(uint16_t bits, V a, V b) {
+    using T = typename Bare<decltype(a[0])>::type;
+    static_assert(sizeof(V) == 64);
+    if constexpr (__is_same(T, float))
+        return reinterpret_cast<V>(_mm512_mask_blend_ps(bits, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b)));
+    else if constexpr (__is_same(T, double))
+        return reinterpret_cast<V>(_mm512_mask_blend_pd(static_cast<__mmask8>(bits), reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
+    else if constexpr (sizeof(T) == 4)
+        return reinterpret_cast<V>(_mm512_mask_blend_epi32(bits, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+    else return reinterpret_cast<V>(_mm512_mask_blend_epi64(static_cast<__mmask8>(bits), reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+}
+#endif
+
 // All ones in the lanes [low, high).
 template <class T, int lanes> POOLGRAD_INLINE auto lane_mask(int64_t low, int64_t high) {
     const auto lane = iota<T, lanes>();
