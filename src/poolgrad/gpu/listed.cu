@@ -88,10 +88,10 @@ constexpr int THREADS = 256;
 // `plane` and `row` elements apart. A block has to do with the windows of some planes, rows and columns: of a tile from d0,
 // h0, w0 on. It walks through the planes of the array, each of which it reads once, well ahead of its use. A thread has EACH
 // windows of a plane of windows, and at most OPEN such planes are open at a time: the oldest one closes first. On every axis
-// each window begins and ends behind the one before.
+// each window begins behind the one before and ends not before it.
 //
-// PUT: the block owns a tile of the result instead, and has to do with the windows that reach into it. It keeps the planes of
-// the result that open windows reach, and one that is being written. On rows and on columns an element is shared by at most two windows: those which are the element's first on
+// PUT: the block owns a tile of the result instead, and has to do with the windows that reach into it. It keeps KD planes of
+// the result. On rows and on columns an element is shared by at most two windows: those which are the element's first on
 // both axes add first, those which are its second on the last axis next, and so on. So no two windows add to an element at
 // a time, and additions have the order of the windows.
 template <
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
     long long out_image, long long out_plane, long long out_row, int d, int h, int w, int md, int mh, int mw,
     int own_d, int own_h, int own_w, int tiles_d, int tiles_h, int tiles_w, int rows) {
     constexpr bool LOCATED = WANTED & (CODE | PUT);
-    constexpr int BITS = PITCH == 32 ? 5 : PITCH == 64 ? 6 : 7, PLANES = KD + 1;
+    constexpr int BITS = PITCH == 32 ? 5 : PITCH == 64 ? 6 : 7;
     extern __shared__ __align__(16) unsigned char shared[];
     const float lowest = -__int_as_float(0x7f800000);
     const Axis on_d{windows_d, cover_d}, on_h{windows_h, cover_h}, on_w{windows_w, cover_w};
@@ -166,7 +166,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
         for (int k = 0; k < KW; k++)
             columns[p][k] = ((its_h.begin - from_h) * PITCH + its_w.begin - from_w + min(k, its_w.length - 1)) * sizeof(T);
         out[p] = at < all ? (oh - oh0) * (int)out_row + ow : -1;
-        shape[p] = its_h.length | its_h.shared << 8 | its_w.shared << 16;
+        shape[p] = its_h.length << 24 | its_h.shared << 8 | its_w.shared;
         begins[p] = (its_h.begin - h0 + 256) << 16 | (its_w.begin - w0 + 256);   // perhaps before the tile
     }
 
@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
     float* box = (float*)(shared + ring);
     const int area = own_h * PITCH;
     int kept = d0, kept_at = 0;
-    auto release = [&] {   // it is complete
+    auto release = [&] {   // writes it
         float* cell = box + (kept_at * area + its_row * PITCH + its_column);
         T* result = y + (images * image + kept * plane + (h0 + its_row) * row + w0 + its_column);
         const bool there = w0 + its_column < w1;
@@ -215,10 +215,15 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
                 *cell = 0;
             }
         }
-        kept++, kept_at = kept_at + 1 == PLANES ? 0 : kept_at + 1;
+        kept++, kept_at = kept_at + 1 == KD ? 0 : kept_at + 1;
+    };
+    auto complete = [&](int until) {   // planes before every window to come
+        while (kept < min(until, d1)) release();
     };
     if constexpr (WANTED & PUT) {
-        for (int i = threadIdx.x; i < PLANES * area; i += THREADS) box[i] = 0;
+        for (int i = threadIdx.x; i < KD * area; i += THREADS) box[i] = 0;
+        __syncthreads();
+        complete(any ? begin[0] : d1);
         pass();
     }
 
@@ -228,8 +233,6 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
         wait_for_all_groups_but<STAGES - 2>();
         __syncthreads();
         fetch();
-        if constexpr (WANTED & PUT)   // planes before every window to come are complete
-            while (kept < d1 && kept < (oldest < od1 ? begin[0] : d1)) release();
         float now[EACH];
         int where[EACH];
 #pragma unroll
@@ -237,7 +240,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
             now[p] = wide(*(const T*)(shared + used + columns[p][0])), where[p] = 0;
 #pragma unroll
             for (int r = 0; r < KH; r++)
-                if (r == 0 || r < (shape[p] & 255)) {
+                if (r == 0 || shape[p] >= (r + 1) << 24) {   // as long as that
 #pragma unroll
                     for (int k = r ? 0 : 1; k < KW; k++) {   // columns behind the last repeat it, and do not win again
                         const float value = wide(*(const T*)(shared + used + columns[p][k] + r * PITCH * sizeof(T)));
@@ -258,7 +261,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
                 }
             }
 
-        if (end[0] == at + 1 && oldest < od1) {   // the oldest ones close
+        while (end[0] == at + 1 && oldest < od1) {   // the oldest ones close
             const long long to = results + oldest * out_plane;
             int turn[EACH];
             float* target[EACH];
@@ -283,22 +286,22 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
                     const int r = (begins[p] >> 16) - 256 + lh, c = (begins[p] & 65535) - 256 + lw;
                     const bool mine = out[p] >= 0 && its_d >= 0 && kept + its_d < d1 && (unsigned)r < h1 - h0 &&
                                       (unsigned)c < w1 - w0;
-                    turn[p] = mine ? (lh < (shape[p] >> 8 & 255) ? 2 : 0) + (lw < shape[p] >> 16 ? 1 : 0) : -1;
+                    turn[p] = mine ? (lh < (shape[p] >> 8 & 255) ? 2 : 0) + (lw < (shape[p] & 255) ? 1 : 0) : -1;
                     const int slot = kept_at + its_d;
-                    target[p] = box + ((slot >= PLANES ? slot - PLANES : slot) * area + r * PITCH + c);
+                    target[p] = box + ((slot >= KD ? slot - KD : slot) * area + r * PITCH + c);
                 }
             }
             if constexpr (WANTED & PUT) {
 #pragma unroll
                 for (int t = 0; t < 4; t++) {
                     if (KH == 1 && t >= 2) break;   // no rows are shared
-                    if (t) __syncthreads();
                     float sum[EACH];
 #pragma unroll
                     for (int p = 0; p < EACH; p++) sum[p] = turn[p] == t ? *target[p] : 0;
 #pragma unroll
                     for (int p = 0; p < EACH; p++)
                         if (turn[p] == t) *target[p] = sum[p] + passed[p];
+                    __syncthreads();
                 }
             }
             oldest++;
@@ -309,11 +312,10 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
                 for (int p = 0; p < EACH; p++) best[i][p] = best[i + 1][p], place[i][p] = place[i + 1][p];
             }
             open(OPEN - 1);
-            if constexpr (WANTED & PUT) pass();
+            if constexpr (WANTED & PUT) {
+                pass();
+                complete(oldest < od1 ? begin[0] : d1);
+            }
         }
-    }
-    if constexpr (WANTED & PUT) {
-        __syncthreads();
-        while (kept < d1) release();
     }
 }

@@ -119,10 +119,10 @@ def walk(
     aligned: arrays begin at addresses that 16 divides.
     """
     frame = frame_of(pool, device)
-    if not (_compiles(device) and suits(frame, dtype)):
-        return None
     axes, steps = seen(frame)
     put, vec = bool(wanted & PUT), vector_of(axes, dtype, aligned)
+    if not (_compiles(device) and suits(frame, dtype)) or (put and dtype.itemsize < 4 and isinstance(axes[1], Images)):
+        return None  # sums of short elements of images are quicker in Triton
     if tile is None:
         tile = tile_of(
             axes, dtype, vec, wanted, frame.outer, torch.cuda.get_device_properties(device).multi_processor_count
@@ -157,10 +157,10 @@ def suits(frame: Frame, dtype: torch.dtype) -> bool:
 
 
 def _suits(axis: Axis) -> bool:
-    """Whether an axis has windows that are neither empty nor long, each of which begins and ends behind the one before,
-    and no element is in more than two of them."""
+    """Whether an axis has windows that are neither empty nor long, each of which begins behind the one before and ends not
+    before it, and no element is in more than two of them."""
     start, stop = axis.windows.start, axis.windows.stop
-    ordered = bool((start < stop).all() and (np.diff(start) > 0).all() and (np.diff(stop) > 0).all())
+    ordered = bool((start < stop).all() and (np.diff(start) > 0).all() and (np.diff(stop) >= 0).all())
     return ordered and axis.count > 0 and axis.size <= LONGEST_AXIS and axis.extent <= LONGEST and axis.most <= 2
 
 
@@ -277,7 +277,7 @@ def pitch_of(across: int) -> int:
 
 def shared_of(tile: Tile, planes: int, rows: int, across: int, dtype: torch.dtype, put: bool) -> int:
     """How many bytes of shared memory a block needs: for planes of the array and, if it puts, planes of sums."""
-    sums = (planes + 1) * tile.own[1] * 4 if put else 0
+    sums = planes * tile.own[1] * 4 if put else 0
     return (tile.stages * rows * dtype.itemsize + sums) * pitch_of(across)
 
 
