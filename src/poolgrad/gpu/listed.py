@@ -157,8 +157,8 @@ def suits(frame: Frame, dtype: torch.dtype) -> bool:
 
 
 def _suits(axis: Axis) -> bool:
-    """Whether an axis has windows that are neither empty nor long, each of which begins behind the one before and ends not
-    before it, and no element is in more than two of them."""
+    """Whether an axis has windows that are neither empty nor long, each of which begins behind the one before and does
+    not end before it, and no element is in more than two of them."""
     start, stop = axis.windows.start, axis.windows.stop
     ordered = bool((start < stop).all() and (np.diff(start) > 0).all() and (np.diff(stop) >= 0).all())
     return ordered and axis.count > 0 and axis.size <= LONGEST_AXIS and axis.extent <= LONGEST and axis.most <= 2
