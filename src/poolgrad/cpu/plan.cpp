@@ -389,8 +389,8 @@ bool Plan::all_threes() const {
 bool Plan::turns(Map map, DType type) const {
     if (g_.inner != 1) return false;
     const int64_t bytes = dtype_bytes(type), vector_bytes = kernels().vector_bytes, lanes = vector_bytes / bytes, row = in_size(g_.rank - 1);
-    const bool sums = map == Map::mean || map == Map::spread, flat = g_.rank == 2, shorter = row < 2 * lanes;
-    if (sums && type > DType::f64) return false;   // integers are added one by one
+    const bool sums = map == Map::mean || map == Map::spread, integer_sums = sums && type > DType::f64, flat = g_.rank == 2;
+    const bool shorter = row < (integer_sums ? vector_bytes / 2 : 2 * lanes);   // integers are added in 64 bits
     const bool gradient = map == Map::put || map == Map::max_put;
     if ((gradient || map == Map::take) && vector_bytes < 32) return false;   // selecting lanes takes too long there
     // Following codes costs by the window, turning by the element.
@@ -405,8 +405,8 @@ bool Plan::turns(Map map, DType type) const {
     const bool in_pairs = along.stride == 2 && along.window == 3 && along.dilation == 1;   // shares stay in registers
     const bool in_twos = flat && all_threes() && row >= vector_bytes / 2;                  // sums do, two rows at a time
     switch (map) {
-        case Map::mean: return !in_twos && (shorter || (g_.rank > 1 && visits_ > 5));
-        case Map::spread: return !in_twos && (shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5) && !in_pairs));
+        case Map::mean: return !in_twos && (shorter || (g_.rank > 1 && visits_ > 4.5));
+        case Map::spread: return integer_sums || (!in_twos && (shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5) && !in_pairs)));
         case Map::put:
         case Map::max_put:
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
