@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CORES  := $(shell getconf _NPROCESSORS_ONLN)
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp src/poolgrad/gpu/*.cu)
 STUDIO := studio/pyproject.toml studio/hatch_build.py \
 	$(shell find studio/web -name node_modules -prune -o -type f -print 2>/dev/null)
 PAGES  ?= pages
@@ -51,12 +51,12 @@ lint: $(STAMP)/lint  ## ruff, mypy, biome and tsc, clang-format
 	$(BIN)/mypy
 	$(BIN)/mypy --config-file studio/pyproject.toml
 	npm --prefix studio/web run lint
-	$(BIN)/clang-format --dry-run --Werror src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp
+	$(BIN)/clang-format --dry-run --Werror src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp src/poolgrad/gpu/*.cu
 
 format: $(STAMP)/lint  ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp
+	$(BIN)/clang-format -i src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp src/poolgrad/gpu/*.cu
 
 bench: $(STAMP)/bench  ## every case against every peer; writes docs/benchmarks
 	$(BIN)/python -m benchmarks.cpu --filter "$(FILTER)"

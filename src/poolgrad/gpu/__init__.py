@@ -1,4 +1,4 @@
-"""The maps on GPUs, by Triton kernels over the same windows as on the CPU.
+"""The maps on GPUs, by kernels in Triton (one in CUDA C++) over the same windows as on the CPU.
 
 Needs PyTorch and Triton, and nothing of the CPU kernels. `Gpu` is what `backends.torch` hands CUDA tensors to.
 """

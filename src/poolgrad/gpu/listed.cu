@@ -3,9 +3,15 @@
 // Such windows begin anywhere, so what neighbouring threads want lies scattered. This kernel reads and writes memory in whole
 // lines and does the scattered part in shared memory, which Triton does not offer.
 
-struct Half { unsigned short bits; };
-struct Brain { unsigned short bits; };   // bfloat16
-template <typename T> struct __align__(sizeof(T) * 4) Four { T each[4]; };
+struct Half {
+    unsigned short bits;
+};
+struct Brain {
+    unsigned short bits;
+};   // bfloat16
+template <typename T> struct __align__(sizeof(T) * 4) Four {
+    T each[4];
+};
 
 __device__ __forceinline__ float wide(float v) { return v; }
 __device__ __forceinline__ void narrow(float v, float& out) { out = v; }
@@ -30,10 +36,8 @@ __device__ __forceinline__ float larger(float a, float b) {
 // Copies into shared memory that happen beside the computation, in groups.
 template <int BYTES> __device__ __forceinline__ void copy_later(void* to, const void* from) {
     const unsigned at = (unsigned)__cvta_generic_to_shared(to);
-    if constexpr (BYTES == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
-    else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(BYTES) : "memory");
+    if constexpr (BYTES == 16) asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+    else asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(BYTES) : "memory");
 }
 __device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 template <int MISSING> __device__ __forceinline__ void wait_for_all_groups_but() {
@@ -63,7 +67,10 @@ struct Axis {
 };
 
 // The first element of a window that equals the winner, and its value.
-struct Found { int d, h, w; float value; };
+struct Found {
+    int d, h, w;
+    float value;
+};
 
 template <typename T>
 __device__ __noinline__ Found first_like(float best, const T* window, long long plane, long long row, int d, int h, int w) {
@@ -94,13 +101,12 @@ constexpr int THREADS = 256;
 // the result. On rows and on columns an element is shared by at most two windows: those which are the element's first on
 // both axes add first, those which are its second on the last axis next, and so on. So no two windows add to an element at
 // a time, and additions have the order of the windows.
-template <
-    typename T, typename Code, int KD, int KH, int KW, int OPEN, int EACH, int STAGES, int PITCH, int VEC, int BLOCKS, int WANTED>
-__global__ void __launch_bounds__(THREADS, BLOCKS) walk(
-    const T* x, const T* g, T* y, Code* codes, const int2* windows_d, const int2* cover_d, const int2* windows_h,
-    const int2* cover_h, const int2* windows_w, const int2* cover_w, long long image, long long plane, long long row,
-    long long out_image, long long out_plane, long long out_row, int d, int h, int w, int md, int mh, int mw,
-    int own_d, int own_h, int own_w, int tiles_d, int tiles_h, int tiles_w, int rows) {
+template <typename T, typename Code, int KD, int KH, int KW, int OPEN, int EACH, int STAGES, int PITCH, int VEC, int BLOCKS, int WANTED>
+__global__ void __launch_bounds__(THREADS, BLOCKS)
+    walk(const T* x, const T* g, T* y, Code* codes, const int2* windows_d, const int2* cover_d, const int2* windows_h, const int2* cover_h,
+         const int2* windows_w, const int2* cover_w, long long image, long long plane, long long row, long long out_image, long long out_plane,
+         long long out_row, int d, int h, int w, int md, int mh, int mw, int own_d, int own_h, int own_w, int tiles_d, int tiles_h, int tiles_w,
+         int rows) {
     constexpr bool LOCATED = WANTED & (CODE | PUT);
     constexpr int BITS = PITCH == 32 ? 5 : PITCH == 64 ? 6 : 7;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -141,10 +147,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
             unsigned to = filled + (its_row * PITCH + its_column) * sizeof(T);
 #pragma unroll 1
             for (int r = its_row; r < until; r += DOWN, from += DOWN * row, to += DOWN * PITCH * sizeof(T)) {
-                if constexpr (sizeof(T) * VEC >= 4)
-                    copy_later<sizeof(T) * VEC>(shared + to, from);
-                else
-                    *(T*)(shared + to) = *from;
+                if constexpr (sizeof(T) * VEC >= 4) copy_later<sizeof(T) * VEC>(shared + to, from);
+                else *(T*)(shared + to) = *from;
             }
             coming++, source += plane;
             filled = filled + size == ring ? 0 : filled + size;
@@ -163,8 +167,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
         const int oh = at < all ? oh0 + at / across : oh0, ow = at < all ? ow0 + at % across : ow0;
         const Window its_h = any ? on_h[oh] : Window{0, 1, 0}, its_w = any ? on_w[ow] : Window{0, 1, 0};
 #pragma unroll
-        for (int k = 0; k < KW; k++)
-            columns[p][k] = ((its_h.begin - from_h) * PITCH + its_w.begin - from_w + min(k, its_w.length - 1)) * sizeof(T);
+        for (int k = 0; k < KW; k++) columns[p][k] = ((its_h.begin - from_h) * PITCH + its_w.begin - from_w + min(k, its_w.length - 1)) * sizeof(T);
         out[p] = at < all ? (oh - oh0) * (int)out_row + ow : -1;
         shape[p] = its_h.length << 24 | its_h.shared << 8 | its_w.shared;
         begins[p] = (its_h.begin - h0 + 256) << 16 | (its_w.begin - w0 + 256);   // perhaps before the tile
@@ -271,8 +274,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
                 if (out[p] >= 0 && (best[0][p] != best[0][p] || (WANTED & VALUE && best[0][p] == 0))) {
                     const Window its_h = on_h[oh0 + out[p] / (int)out_row], its_w = on_w[out[p] % (int)out_row];
                     const T* window = x + (images * image + begin[0] * plane + its_h.begin * row + its_w.begin);
-                    const Found found =
-                        first_like(best[0][p], window, plane, row, end[0] - begin[0], its_h.length, its_w.length);
+                    const Found found = first_like(best[0][p], window, plane, row, end[0] - begin[0], its_h.length, its_w.length);
                     place[0][p] = found.d << 16 | found.h << BITS | found.w;
                     best[0][p] = found.value;
                 }
@@ -284,8 +286,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) walk(
                 if constexpr (WANTED & PUT) {
                     const int its_d = begin[0] + ld - kept;
                     const int r = (begins[p] >> 16) - 256 + lh, c = (begins[p] & 65535) - 256 + lw;
-                    const bool mine = out[p] >= 0 && its_d >= 0 && kept + its_d < d1 && (unsigned)r < h1 - h0 &&
-                                      (unsigned)c < w1 - w0;
+                    const bool mine = out[p] >= 0 && its_d >= 0 && kept + its_d < d1 && (unsigned)r < h1 - h0 && (unsigned)c < w1 - w0;
                     turn[p] = mine ? (lh < (shape[p] >> 8 & 255) ? 2 : 0) + (lw < (shape[p] & 255) ? 1 : 0) : -1;
                     const int slot = kept_at + its_d;
                     target[p] = box + ((slot >= KD ? slot - KD : slot) * area + r * PITCH + c);
