@@ -184,8 +184,9 @@ struct Plan::Tiles {
 
 // Cuts the result into boxes: narrow on the middle axes, so that windows that are neighbours on the first axis find their
 // common input in the cache; never so small that starting a task shows. Kernels that slide along the first axis have room for some
-// positions of it only, so their boxes may be long there; and neighbours should not both do the same windows.
-Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes, bool slides) const {
+// positions of it only, so their boxes may be long there; and neighbours should not both do the same windows. Others need
+// `scratch_bytes` for every element of a box.
+Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, double scratch_bytes, bool slides) const {
     Tiles t{};
     t.rank = g_.rank;
     const int last = g_.rank - 1;
@@ -212,10 +213,10 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes, bool
         return n;
     };
     const int64_t least = last == 0 ? 1024 : 2;
-    while (t.tile[0] > least && ((boxes() < 4 * threads && work(0) > tile_bytes) || (scratch_bytes && elements(0) * scratch_bytes > tile_bytes)))
+    while (t.tile[0] > least && ((boxes() < 4 * threads && work(0) > tile_bytes) || static_cast<double>(elements(0)) * scratch_bytes > tile_bytes))
         halve(0);
     for (int a = 1; a <= last; ++a)
-        while (scratch_bytes && t.tile[a] > (a == last ? 1024 : 2) && elements(0) * scratch_bytes > 4 * tile_bytes) halve(a);
+        while (t.tile[a] > (a == last ? 1024 : 2) && static_cast<double>(elements(0)) * scratch_bytes > 4 * tile_bytes) halve(a);
     t.total = g_.outer;
     for (int a = 0; a <= last; ++a) {
         t.tile[a] = std::max<int64_t>(t.tile[a], 1);
@@ -229,7 +230,7 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, int64_t scratch_bytes, bool
 bool Plan::alone(int64_t bytes) const { return static_cast<double>(bytes) * visits_ < 2.0 * static_cast<double>(small_work); }
 
 // Calls f for every box. Where images are small, kernels that can (`grouped`) are given several at once.
-template <class F> void Plan::each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped, bool slides) const {
+template <class F> void Plan::each_box(bool outputs, int64_t bytes, double scratch_bytes, F&& f, bool grouped, bool slides) const {
     if ((outputs ? outputs_ : inputs_) == 0) return;
     Tiles t = tiles(outputs, bytes, scratch_bytes, slides);
     const int64_t work = std::max(inputs_, outputs_) * bytes;
@@ -241,7 +242,8 @@ template <class F> void Plan::each_box(bool outputs, int64_t bytes, int64_t scra
         const int64_t shared = g_.rank == 1 ? image : image / std::max<int64_t>(1, t.size[0]) * std::min<int64_t>(2 * g_.axes[0].extent, 16);
         const int64_t most = std::max<int64_t>(most_streams, (work < large_work ? tile_bytes : small_image) / std::max<int64_t>(1, image));
         images = std::clamp<int64_t>(cache_bytes / std::max<int64_t>(1, shared), 1, std::min(g_.outer, most));
-        if (scratch_bytes) images = std::min(images, std::max<int64_t>(1, tile_bytes / std::max<int64_t>(1, outputs_ / g_.outer * scratch_bytes)));
+        const double kept = static_cast<double>(std::max<int64_t>(1, outputs_ / g_.outer)) * std::max(1.0, scratch_bytes);
+        if (scratch_bytes > 0) images = std::clamp<int64_t>(static_cast<int64_t>(tile_bytes / kept), 1, images);
         if (!alone(work)) images = std::max<int64_t>(1, std::min(images, g_.outer / (4 * get_num_threads())));
         t.total = ceil_div(g_.outer, images);
     }
@@ -612,7 +614,7 @@ bool Plan::by_neighbours(DType type, bool ignore_nan) const {
 }
 
 // Whether boxes of the input share so many windows that choosing box by box would do the work several times.
-bool Plan::overlaps_boxes(int64_t bytes, int64_t scratch_bytes, bool slides) const {
+bool Plan::overlaps_boxes(int64_t bytes, double scratch_bytes, bool slides) const {
     const Tiles t = tiles(false, bytes, scratch_bytes, slides);
     double work = 1;
     for (int a = 0; a < g_.rank; ++a)
@@ -695,7 +697,8 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     find.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     const Kernels& k = kernels();
     const bool coded = follows_codes(type);
-    const int64_t scratch_bytes = coded ? sum_bytes(type) : find.code_width;
+    const double windows = static_cast<double>(outputs_) / static_cast<double>(std::max<int64_t>(1, inputs_));   // for an element
+    const double scratch_bytes = coded ? static_cast<double>(sum_bytes(type)) : windows * find.code_width / 2;   // codes may fill half the cache
     const bool large = large_coded_ && (equal || !by_neighbours(type, ignore_nan));
     if (large || by_slabs(type) || overlaps_boxes(bytes, scratch_bytes, coded && slides())) {
         const int width = large ? 4 : find.code_width;

@@ -59,9 +59,9 @@ private:
     int64_t out_size(int a) const { return g_.axes[a].count; }
 
     struct Tiles;
-    Tiles tiles(bool outputs, int64_t bytes, int64_t scratch_bytes, bool slides) const;
+    Tiles tiles(bool outputs, int64_t bytes, double scratch_bytes, bool slides) const;
     bool alone(int64_t bytes) const;
-    template <class F> void each_box(bool outputs, int64_t bytes, int64_t scratch_bytes, F&& f, bool grouped = false, bool slides = false) const;
+    template <class F> void each_box(bool outputs, int64_t bytes, double scratch_bytes, F&& f, bool grouped = false, bool slides = false) const;
     template <class F> void each_slab(F&& f) const;
     // What is done with planes that are turned first (see turned.hpp).
     enum class Map { maximum, take, max_take, put, max_put, mean, spread };
@@ -81,7 +81,7 @@ private:
     bool by_columns(int64_t bytes) const;
     bool by_neighbours(DType type, bool ignore_nan) const;
     bool slides() const { return g_.rank == 2 || g_.rank == 3; }   // put that follows codes: along the first axis
-    bool overlaps_boxes(int64_t bytes, int64_t scratch_bytes, bool slides) const;
+    bool overlaps_boxes(int64_t bytes, double scratch_bytes, bool slides) const;
     View room_of(const Box& outputs, int64_t bytes, Scratch& scratch, int slot) const;
     void choose(Scan job, const void* equal, const Box& box, Scratch& scratch) const;
     Scan scan_job(DType type, bool ignore_nan) const;
