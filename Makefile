@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 CORES  := $(shell getconf _NPROCESSORS_ONLN)
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp src/poolgrad/gpu/*.cu)
+SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp)
 STUDIO := studio/pyproject.toml studio/hatch_build.py \
 	$(shell find studio/web -name node_modules -prune -o -type f -print 2>/dev/null)
 PAGES  ?= pages
