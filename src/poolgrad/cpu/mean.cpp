@@ -78,6 +78,13 @@ inline bool in_twos(const Geometry& g, const View& result) {
     return true;
 }
 
+inline int64_t row_count(const Geometry& g, const Box& box) {
+    int64_t rows = box.n_end - box.n;
+    for (int a = 0; a < g.rank - 1; ++a) rows *= box.high[a] - box.low[a];
+    return rows;
+}
+constexpr int64_t some_rows = 4;   // from which on it pays to prepare what they have in common
+
 // ---- mean -----------------------------------------------------------------------------------------------------------
 
 template <class E> struct Averager {
@@ -495,7 +502,9 @@ template <class E> struct Averager {
         Tap* room = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
         taps = room;
         const int64_t w0 = box.low[last], w1 = box.high[last];
-        if constexpr (has_listed) list(w0, w1);
+        if constexpr (has_listed) {
+            if (row_count(g, box) >= some_rows) list(w0, w1);
+        }
         const bool in_lines = job.streaming && g.inner < lanes;
         LineWriter<Stored> lines(in_lines ? box.n_end - box.n : 0, 2 * (w1 - w0) * g.inner, scratch, 6);
         const bool registers = in_registers(w0, w1);
@@ -761,9 +770,7 @@ template <class E> struct Spreader {
     // Rows must be some: each window along them has its weight prepared.
     bool in_registers(const Box& box) {
         const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1];
-        int64_t count = box.n_end - box.n;
-        for (int a = 0; a < g.rank - 1; ++a) count *= box.high[a] - box.low[a];
-        if (lanes == 1 || g.inner != 1 || !axis.uniform || axis.window != 3 || axis.dilation != 1 || count < 4) return false;
+        if (lanes == 1 || g.inner != 1 || !axis.uniform || axis.window != 3 || axis.dilation != 1 || row_count(g, box) < some_rows) return false;
         if (axis.stride == 1) {
             if (axis.before != 1 || axis.count != axis.size || w1 - w0 != axis.size) return false;
             pairs.first = pairs.low = 0, pairs.last = pairs.high = pairs.room = w1, pairs.skip = 0;
