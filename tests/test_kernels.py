@@ -448,23 +448,6 @@ def test_windows_that_lie_apart_have_the_bits_of_channels(rng, dtype, windows):
         same_as_channels(planes, channels, "take", v, choice)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
-@pytest.mark.parametrize(("k", "s"), [(2, 2), (3, 1), (3, 2), (33, 1)])
-def test_a_row_that_threads_share_has_the_bits_of_one_among_many(rng, dtype, k, s):
-    width = 300_001 // dtype_of(dtype).itemsize
-    windows = [pw.regular(1, 1, 1), pw.regular(width, k, s, "SAME")]
-    alone, many = (Pool.of((n, 1, width, 1), "NHWC", windows) for n in (1, 9))
-    x, g = array_of(rng, many.shape, dtype), array_of(rng, many.out_shape, dtype)
-    choice = backend.choose(many, x, "propagate")
-    one = slice(4, 5)
-    for name, *arrays in (
-        ("maximum", x, "propagate"), ("choose", x, "propagate"), ("take", x, choice), ("put", g, choice),
-        ("max_put", x, g, "first", "propagate"), ("mean", x), ("spread", g),
-    ):  # fmt: skip
-        mine = [a[one] if isinstance(a, np.ndarray) else a for a in arrays]
-        assert_same_bits(getattr(backend, name)(alone, *mine), getattr(backend, name)(many, *arrays)[one], name)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "int8"])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("before", "after"), [(0, 0), (1, 1), (2, 0), (0, 2)])
@@ -473,6 +456,38 @@ def test_elements_that_share_windows_of_three_are_done_together(rng, dtype, stri
     for size in range(3, 15):
         pairs = [axis(5, 3, stride, "SAME"), axis(size, 3, stride, "EXPLICIT", before=before, after=after)]
         check_all_maps(rng, (1, 5, size, 67), "NHWC", pairs, dtype, ties_too=False)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(
+    ("sizes", "windows"),
+    [
+        ((30, 112), [(3, 2, "SAME")] * 2),
+        ((31, 113), [(3, 2, "VALID")] * 2),
+        ((29, 111), [(3, 2, "SAME")] * 2),  # a column is missing in front
+        ((30, 90), [(3, 1, "SAME")] * 2),
+        ((31, 75), [(3, 1, "VALID")] * 2),
+        ((1, 130), [(3, 2, "SAME")] * 2),
+        ((2, 70), [(3, 1, "SAME")] * 2),
+        ((6, 11, 130), [(3, 2, "SAME")] * 3),
+        ((7, 9, 131), [(1, 3, "VALID"), (3, 2, "SAME"), (3, 2, "SAME")]),  # planes between windows
+        ((7, 9, 128), [(2, 1, "SAME"), (3, 2, "SAME"), (3, 2, "VALID")]),
+        ((2900, 112), [(3, 2, "SAME")] * 2),  # in boxes, and past the caches
+        ((700, 453), [(3, 1, "SAME")] * 2),
+        ((40, 96, 100), [(3, 2, "SAME")] * 3),
+    ],
+)
+def test_gradients_of_windows_of_three_have_the_bits_of_channels(rng, dtype, sizes, windows):
+    """Sums are added in the same order, and infinities cancel alike."""
+    ours = [pw.regular(n, *window) for n, window in zip(sizes, windows, strict=True)]
+    letters = "DHW"[-len(sizes) :]
+    planes, channels = Pool.of((17, *sizes), "C" + letters, ours), Pool.of((*sizes, 17), letters + "C", ours)
+    x, g = array_of(rng, planes.shape, dtype), with_specials(rng, array_of(rng, planes.out_shape, dtype, "plain"), 0.1)
+    g[np.isnan(g)] = np.inf  # which of two NaN a sum is, is not said
+    y, choice = backend.maximum_and_choice(planes, x, "propagate")
+    same_as_channels(planes, channels, "put", g, choice)
+    same_as_channels(planes, channels, "max_put", x, g, "first", "propagate")
+    same_as_channels(planes, channels, "max_put", x, g, "first", "propagate", equal_to=y)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "uint8", "int32"])

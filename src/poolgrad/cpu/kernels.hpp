@@ -55,6 +55,22 @@ struct Apart {
 
 constexpr int64_t most_apart = 64;   // elements of such a window
 
+// How far windows of 3 x 3 elements on the last two axes are apart: 1, 2 or 0 for other windows, and where more than two planes of them
+// share an element (threes.hpp).
+static inline int threes_apart(const Geometry& g) {
+    constexpr int64_t most_columns = 4096;   // so that some rows fit the first caches
+    if (g.inner != 1 || g.rank < 2 || g.elements > 27 || g.axes[g.rank - 1].size > most_columns) return 0;
+    const int64_t stride = g.axes[g.rank - 1].stride;
+    int64_t planes = 1;
+    for (int a = 0; a < g.rank; ++a) {
+        const Axis& axis = g.axes[a];
+        if (!axis.uniform) return 0;
+        if (a < g.rank - 2) planes *= (axis.window - 1) * axis.dilation / axis.stride + 1;
+        else if (axis.window != 3 || axis.extent != 3 || axis.dilation != 1 || axis.stride != stride) return 0;
+    }
+    return stride <= 2 && planes <= 2 ? static_cast<int>(stride) : 0;
+}
+
 // mean: the sum of the real elements of every window over its divisor, which is their number unless the axes say otherwise.
 struct Mean {
     const Geometry* geometry;

@@ -32,7 +32,7 @@ constexpr int64_t between_bytes = int64_t{1} << 22;   // of what one axis hands 
 constexpr double large_overlap = 24.0;                // visits per element from which doubling pays: for maxima,
 constexpr double large_coded_overlap = 64.0;          // for their codes if windows have several rows,
 constexpr double large_additions = 32.0;              // and additions per element (rows first, then along the row) for sums
-constexpr double shared_overlap = 3.0;                // windows per element from which a maximum is found sooner than a given value,
+constexpr double shared_overlap = 2.0;                // windows per element from which a maximum is found sooner than a given value,
 constexpr double crowded_overlap = 100.0;             // and from which nothing but following codes pays for put
 constexpr int64_t many_elements = 25;                 // elements of a window from which following codes pays in vectors of channels
 constexpr int64_t many_bytes = 54;                    // unless the elements are so narrow that vectors hold many of them
@@ -202,10 +202,7 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, double scratch_bytes, bool 
     for (int a = 0; a <= last; ++a)
         if (outputs && out_size(a) > 0) ratio *= std::max(1.0, static_cast<double>(in_size(a)) / static_cast<double>(out_size(a)));
     const auto work = [&](int from) { return static_cast<int64_t>(static_cast<double>(elements(from)) * ratio) * bytes; };
-    int64_t rows = g_.outer;
-    for (int a = 0; a < last; ++a) rows *= t.size[a];
-    const int64_t longest = rows < 2 * get_num_threads() ? tile_bytes / 2 : int64_t{1} << 20;   // bytes; threads share few rows
-    while (last >= 1 && t.tile[last] > 4096 && work(last) > longest) halve(last);
+    while (last >= 1 && t.tile[last] > 4096 && work(last) > (int64_t{1} << 20)) halve(last);
     for (int a = 1; a < last; ++a)
         while (t.tile[a] > 8 && work(1) * std::min<int64_t>(g_.axes[0].extent, 4) > (slides ? cache_bytes / 4 : cache_bytes)) halve(a);
     if (slides) scratch_bytes = 0;
@@ -416,7 +413,7 @@ bool Plan::turns(Map map, DType type) const {
         case Map::max_put:
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
-        case Map::max_take: return shorter || (flat && visits_ > (bytes > 4 ? 5 : 2.5));
+        case Map::max_take: return shorter || (flat && visits_ > (bytes == 1 ? 2.5 : 5));
         default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4));
     }
 }
@@ -566,7 +563,8 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
     if (by_slabs(type)) {
         each_slab([&](const Box& box, Scratch& scratch) { k.put_coded(job, box, scratch); });
     } else {
-        if (turns(Map::put, type) && code_width <= bytes && each_turned(false, bytes, 1, 2, [&](Turned& t) {
+        const bool threes = code_width == 1 && !assign && in_threes(type, false);
+        if (!threes && turns(Map::put, type) && code_width <= bytes && each_turned(false, bytes, 1, 2, [&](Turned& t) {
                 Put mine = job;
                 mine.geometry = &t.geometry;
                 mine.streaming = false;
@@ -577,7 +575,7 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
                 t.out(mine.gx, job.gx, t.inputs, bytes, job.streaming);
             }))
             return;
-        const bool coded = follows_codes(type);
+        const bool coded = !threes && follows_codes(type);
         each_box(
             false, bytes, coded ? sum_bytes(type) : 0, [&](const Box& box, Scratch& scratch) { (coded ? k.put_coded : k.put)(job, box, scratch); },
             true, coded && slides());
@@ -591,6 +589,16 @@ bool Plan::by_slabs(DType type) const {
     int64_t kept = 2 * g_.axes[0].extent * g_.axes[0].dilation * 64;   // of as few channels as possible
     for (int a = 1; a < g_.rank; ++a) kept *= in_size(a);
     return overlap_ * static_cast<double>(bytes) >= many_sums && kept <= between_bytes;
+}
+
+// Whether put knows which windows of 3 x 3 elements an element lies in (threes.hpp), and rows are long enough for that to pay. If windows have
+// to be searched first, planes that are turned are as quick for longer.
+bool Plan::in_threes(DType type, bool searched) const {
+    if (type > DType::f64 || kernels().vector_bytes < 64) return false;
+    const int apart = threes_apart(g_);
+    const int64_t bytes = dtype_bytes(type), lanes = 64 / sum_bytes(type), row = out_size(g_.rank - 1);
+    if (apart == 1) return g_.rank == 2 && row >= (searched && bytes == 4 ? 4 : 3) * lanes;
+    return apart == 2 && 4 * row >= (g_.rank > 2 ? 8 : bytes < 4 ? 7 : 4) * lanes;
 }
 
 // Whether put goes from windows to elements box by box. Elements that collect from their windows are quicker where vectors hold
@@ -699,7 +707,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     if (equal) find.wanted = dense(equal, true, bytes);
     find.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     const Kernels& k = kernels();
-    const bool coded = follows_codes(type);
+    const bool threes = find.code_width == 1 && in_threes(type, true), coded = !threes && follows_codes(type);
     const double windows = static_cast<double>(outputs_) / static_cast<double>(std::max<int64_t>(1, inputs_));   // for an element
     const double scratch_bytes = coded ? static_cast<double>(sum_bytes(type)) : windows * find.code_width / 2;   // codes may fill half the cache
     const bool large = large_coded_ && (equal || !by_neighbours(type, ignore_nan));
@@ -723,7 +731,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     put.code_width = find.code_width;
     put.gx = dense(gx, false, bytes);
     put.streaming = streaming(gx, inputs_, bytes);
-    if (turns(Map::max_put, type) && find.code_width <= bytes && each_turned(false, bytes, 2, 2, [&](Turned& t) {
+    if (!threes && turns(Map::max_put, type) && find.code_width <= bytes && each_turned(false, bytes, 2, 2, [&](Turned& t) {
             Scan mine = find;
             Put then = put;
             mine.geometry = then.geometry = &t.geometry;
@@ -793,7 +801,7 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
         }))
         return;
     // Along rows it is quicker to choose first and then to follow the codes, which stay in the cache.
-    const bool in_two = g_.inner * bytes < 64 && g_.elements >= (bytes < 4 ? 3 * few_elements : few_elements);
+    const bool in_two = g_.inner * bytes < 64 && g_.elements >= (bytes == 1 ? 3 * few_elements : few_elements);
     job.streaming = job.streaming && (in_two || g_.inner * bytes >= 64);
     if (in_two) job.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     each_box(

@@ -1,6 +1,9 @@
 // put: the transpose of take. An input element collects the gradients of the windows whose code names it.
 #include "gather.hpp"
 #include "kernels.hpp"
+#if defined(__AVX512BW__)
+#include "threes.hpp"
+#endif
 
 namespace poolgrad {
 namespace {
@@ -359,6 +362,13 @@ void POOLGRAD_KERNEL(put)(const Put& job, const Box& box, Scratch& scratch) {
     with_put_sum(job.type, job.assign, [&](auto element, auto assign) {
         using E = decltype(element);
         constexpr bool last = decltype(assign)::value;
+#if defined(__AVX512BW__)
+        if constexpr (!last && E::lanes <= 16 && typename E::Sum{1} / 2 != 0) {   // where halves exist
+            const int apart = job.code_width == 1 ? threes_apart(*job.geometry) : 0;
+            if (apart == 1) return Threes<E, 1>(job, box, scratch).run();
+            if (apart == 2) return Threes<E, 2>(job, box, scratch).run();
+        }
+#endif
         switch (job.code_width) {
             case 1: return Putter<E, uint8_t, last>(job, scratch).box(box);
             case 2: return Putter<E, uint16_t, last>(job, scratch).box(box);
