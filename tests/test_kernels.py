@@ -448,6 +448,23 @@ def test_windows_that_lie_apart_have_the_bits_of_channels(rng, dtype, windows):
         same_as_channels(planes, channels, "take", v, choice)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
+@pytest.mark.parametrize(("k", "s"), [(2, 2), (3, 1), (3, 2), (33, 1)])
+def test_a_row_that_threads_share_has_the_bits_of_one_among_many(rng, dtype, k, s):
+    width = 300_001 // dtype_of(dtype).itemsize
+    windows = [pw.regular(1, 1, 1), pw.regular(width, k, s, "SAME")]
+    alone, many = (Pool.of((n, 1, width, 1), "NHWC", windows) for n in (1, 9))
+    x, g = array_of(rng, many.shape, dtype), array_of(rng, many.out_shape, dtype)
+    choice = backend.choose(many, x, "propagate")
+    one = slice(4, 5)
+    for name, *arrays in (
+        ("maximum", x, "propagate"), ("choose", x, "propagate"), ("take", x, choice), ("put", g, choice),
+        ("max_put", x, g, "first", "propagate"), ("mean", x), ("spread", g),
+    ):  # fmt: skip
+        mine = [a[one] if isinstance(a, np.ndarray) else a for a in arrays]
+        assert_same_bits(getattr(backend, name)(alone, *mine), getattr(backend, name)(many, *arrays)[one], name)
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "int8"])
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("before", "after"), [(0, 0), (1, 1), (2, 0), (0, 2)])

@@ -202,7 +202,10 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, double scratch_bytes, bool 
     for (int a = 0; a <= last; ++a)
         if (outputs && out_size(a) > 0) ratio *= std::max(1.0, static_cast<double>(in_size(a)) / static_cast<double>(out_size(a)));
     const auto work = [&](int from) { return static_cast<int64_t>(static_cast<double>(elements(from)) * ratio) * bytes; };
-    while (last >= 1 && t.tile[last] > 4096 && work(last) > (int64_t{1} << 20)) halve(last);
+    int64_t rows = g_.outer;
+    for (int a = 0; a < last; ++a) rows *= t.size[a];
+    const int64_t longest = rows < 2 * get_num_threads() ? tile_bytes / 2 : int64_t{1} << 20;   // bytes; threads share few rows
+    while (last >= 1 && t.tile[last] > 4096 && work(last) > longest) halve(last);
     for (int a = 1; a < last; ++a)
         while (t.tile[a] > 8 && work(1) * std::min<int64_t>(g_.axes[0].extent, 4) > (slides ? cache_bytes / 4 : cache_bytes)) halve(a);
     if (slides) scratch_bytes = 0;
