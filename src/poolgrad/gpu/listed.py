@@ -72,7 +72,7 @@ class Tile(NamedTuple):
 class Walk:
     """A compiled kernel with its tables. Calling it with arrays starts it."""
 
-    __slots__ = ("arguments", "grid", "held", "kernel", "shared")
+    __slots__ = ("addresses", "arguments", "grid", "held", "kernel", "shared")
 
     def __init__(
         self, kernel: Any, grid: int, shared: int, tables: list[Table], steps: list[int], sizes: list[int]
@@ -80,7 +80,8 @@ class Walk:
         self.kernel, self.grid, self.shared = kernel, grid, shared
         values: list[Any] = [ctypes.c_void_p(None if t is None else t.data_ptr()) for table in tables for t in table]
         values += [ctypes.c_longlong(n) for n in steps] + [ctypes.c_int(n) for n in sizes]
-        self.arguments = [ctypes.addressof(value) for value in values]
+        self.addresses = [ctypes.addressof(value) for value in values]
+        self.arguments = ctypes.c_void_p * (4 + len(values))
         self.held = (tables, values)
 
     def __call__(self, x: Tensor, v: Tensor, y: Tensor, codes: Tensor) -> None:
@@ -91,9 +92,11 @@ class Walk:
             return
         if torch.cuda.is_current_stream_capturing():
             _CAPTURED.add(self)  # the graph remembers where the tables are, and nothing else keeps them
-        arrays = (ctypes.c_void_p * 4)(x.data_ptr(), v.data_ptr(), y.data_ptr(), codes.data_ptr())
+        arrays = _FOUR(
+            x.data_ptr(), v.data_ptr(), y.data_ptr(), codes.data_ptr()
+        )  # of this call: others may run beside
         first = ctypes.addressof(arrays)
-        arguments = (ctypes.c_void_p * (4 + len(self.arguments)))(*range(first, first + 32, 8), *self.arguments)
+        arguments = self.arguments(*range(first, first + 32, 8), *self.addresses)
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
         fault = _driver().cuLaunchKernel(
             self.kernel.func, self.grid, 1, 1, THREADS, 1, 1, self.shared, stream, arguments, None
@@ -103,6 +106,7 @@ class Walk:
 
 
 _CAPTURED: Final[set[Walk]] = set()
+_FOUR: Final = ctypes.c_void_p * 4
 
 
 @lru_cache(maxsize=1)
