@@ -36,7 +36,7 @@ template <class V> POOLGRAD_INLINE V residual(V a, V q, double count) { return r
 
 // a * b + c rounded once, or a + b by the units that multiply: those that add are busy with conversions.
 template <class V> POOLGRAD_INLINE V fused([[maybe_unused]] V a, [[maybe_unused]] V b, V c) {
-    using S = typename Bare<decltype(c[0])>::type;
+    using S [[maybe_unused]] = typename Bare<decltype(c[0])>::type;
 #if defined(__AVX512F__)
     if constexpr (sizeof(V) == 64 && __is_same(S, double))
         return reinterpret_cast<V>(_mm512_fmadd_pd(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), reinterpret_cast<__m512d>(c)));
