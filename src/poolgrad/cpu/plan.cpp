@@ -416,7 +416,7 @@ bool Plan::turns(Map map, DType type) const {
         case Map::max_put:
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
-        case Map::max_take: return shorter || (flat && visits_ > (bytes == 1 ? 2.5 : 5));
+        case Map::max_take: return shorter || (flat && visits_ > (bytes == 1 || (bytes <= 4 && row < 64) ? 2.5 : 5));
         default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4));
     }
 }
@@ -498,8 +498,9 @@ bool Plan::lie_apart(DType type) const {
 
 // take or put, with what is looked for or codes of one byte in `wanted`, if windows lie apart. Returns whether it did.
 bool Plan::apart(Apart job, const void* wanted, void* result) const {
-    if (!lie_apart(job.type)) return false;
     const int64_t bytes = dtype_bytes(job.type);
+    const bool shuffled = bytes > 1 || job.mode == Mode::choice || kernels().vector_bytes >= 32;   // quickly
+    if (!shuffled || !lie_apart(job.type)) return false;
     const Kernels& k = kernels();
     job.geometry = &g_;
     if (wanted) job.wanted = dense(wanted, true, job.mode == Mode::choice ? 1 : bytes);
@@ -601,7 +602,9 @@ bool Plan::in_threes(DType type, bool searched) const {
     const int apart = threes_apart(g_);
     const int64_t bytes = dtype_bytes(type), lanes = 64 / sum_bytes(type), row = out_size(g_.rank - 1);
     if (apart == 1) return g_.rank == 2 && row >= (searched && bytes == 4 ? 4 : 3) * lanes;
-    return apart == 2 && 4 * row >= (g_.rank > 2 ? 8 : bytes < 4 ? 7 : 4) * lanes;
+    // In volumes two planes of windows are compared for each plane of elements: that pays along long rows of whole lines.
+    if (g_.rank > 2) return apart == 2 && bytes == 4 && row >= 5 * lanes && in_size(g_.rank - 1) * bytes % 64 == 0;
+    return apart == 2 && 4 * row >= (bytes < 4 ? 7 : bytes > 4 ? 12 : 4) * lanes;
 }
 
 // Whether put goes from windows to elements box by box. Elements that collect from their windows are quicker where vectors hold
@@ -686,7 +689,7 @@ void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch)
     job.streaming = false;
     job.what = What::code;
     if (equal) job.wanted = dense(equal, true, bytes);
-    if (equal && g_.inner * bytes < 64 && overlap_ > shared_overlap) {
+    if (equal && g_.inner * bytes < 64 && overlap_ > (g_.inner == 1 ? shared_overlap : 1.5 * shared_overlap)) {
         job.mode = Mode::maximum;
         job.what = What::both;
         job.y = room_of(box, bytes, scratch, 7);
@@ -804,7 +807,8 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
         }))
         return;
     // Along rows it is quicker to choose first and then to follow the codes, which stay in the cache.
-    const bool in_two = g_.inner * bytes < 64 && g_.elements >= (bytes == 1 ? 3 * few_elements : few_elements);
+    const bool many_lanes = bytes == 1 || (bytes == 2 && g_.inner > 1);
+    const bool in_two = g_.inner * bytes < 64 && g_.elements >= (many_lanes ? 3 * few_elements : few_elements);
     job.streaming = job.streaming && (in_two || g_.inner * bytes >= 64);
     if (in_two) job.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     each_box(
