@@ -1019,7 +1019,9 @@ template <class E> struct Spreader {
         const Weight* weights[taps];
         for (int t = 0; t < taps; ++t) {
             from[t] = group.real[t] ? image + group.offset[t] : zeros();
-            weights[t] = weights_along(t, group.divisor[t]);
+            int same = 0;
+            while (group.divisor[same] != group.divisor[t]) ++same;
+            weights[t] = weights_along(same, group.divisor[t]);
         }
         const auto shares_from = [&](int64_t o) __attribute__((always_inline)) {
             Sums x[taps];
@@ -1140,7 +1142,8 @@ template <class E> struct Spreader {
         const int last = g.rank - 1;
         const auto threes = [&](const Axis& a) { return a.uniform && a.window == 3 && a.dilation == 1 && a.stride == axis.stride; };
         if (!has_groups || last < 1 || axis.stride > 2 || !threes(axis) || !threes(g.axes[last - 1])) return 1;
-        if (!registers && (g.inner < lanes || 4 * static_cast<int64_t>(sizeof(Sum)) * g.inner > most_bytes)) return 1;
+        const bool split = vector_bytes == 32 && sizeof(Stored) == 8;   // twofold sums would be stored and loaded in different pieces
+        if (!registers && (split || g.inner < lanes || 4 * static_cast<int64_t>(sizeof(Sum)) * g.inner > most_bytes)) return 1;
         const int rows = last > 1 && axis.stride == 2 && threes(g.axes[last - 2]) ? 4 : 2;
         for (int a = 0; a < last - rows / 2; ++a)
             if (const Axis& other = g.axes[a]; !other.uniform || other.dilation > 1 || other.window > other.stride) return 1;

@@ -568,6 +568,7 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
         each_slab([&](const Box& box, Scratch& scratch) { k.put_coded(job, box, scratch); });
     } else {
         const bool threes = code_width == 1 && !assign && in_threes(type, false);
+        job.streaming = job.streaming && (!threes || in_lines(bytes));
         if (!threes && turns(Map::put, type) && code_width <= bytes && each_turned(false, bytes, 1, 2, [&](Turned& t) {
                 Put mine = job;
                 mine.geometry = &t.geometry;
@@ -595,6 +596,9 @@ bool Plan::by_slabs(DType type) const {
     return overlap_ * static_cast<double>(bytes) >= many_sums && kept <= between_bytes;
 }
 
+// Whether every row of the array begins and ends with a line of the cache, if the array does.
+bool Plan::in_lines(int64_t bytes) const { return in_size(g_.rank - 1) * bytes % 64 == 0; }
+
 // Whether put knows which windows of 3 x 3 elements an element lies in (threes.hpp), and rows are long enough for that to pay. If windows have
 // to be searched first, planes that are turned are as quick for longer.
 bool Plan::in_threes(DType type, bool searched) const {
@@ -603,7 +607,7 @@ bool Plan::in_threes(DType type, bool searched) const {
     const int64_t bytes = dtype_bytes(type), lanes = 64 / sum_bytes(type), row = out_size(g_.rank - 1);
     if (apart == 1) return g_.rank == 2 && row >= (searched && bytes == 4 ? 4 : 3) * lanes;
     // In volumes two planes of windows are compared for each plane of elements: that pays along long rows of whole lines.
-    if (g_.rank > 2) return apart == 2 && bytes == 4 && row >= 5 * lanes && in_size(g_.rank - 1) * bytes % 64 == 0;
+    if (g_.rank > 2) return apart == 2 && bytes == 4 && row >= 5 * lanes && in_lines(bytes);
     return apart == 2 && 4 * row >= (bytes < 4 ? 7 : bytes > 4 ? 12 : 4) * lanes;
 }
 
@@ -736,7 +740,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     put.g = g;
     put.code_width = find.code_width;
     put.gx = dense(gx, false, bytes);
-    put.streaming = streaming(gx, inputs_, bytes);
+    put.streaming = streaming(gx, inputs_, bytes) && (!threes || in_lines(bytes));
     if (!threes && turns(Map::max_put, type) && find.code_width <= bytes && each_turned(false, bytes, 2, 2, [&](Turned& t) {
             Scan mine = find;
             Put then = put;

@@ -78,6 +78,7 @@ private:
     bool apart(Apart job, const void* wanted, void* result) const;
     bool by_slabs(DType type) const;
     bool follows_codes(DType type) const;
+    bool in_lines(int64_t bytes) const;
     bool in_threes(DType type, bool searched) const;
     bool by_columns(int64_t bytes) const;
     bool by_neighbours(DType type, bool ignore_nan) const;
