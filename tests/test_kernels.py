@@ -402,35 +402,34 @@ def test_rows_that_are_done_together_have_one_that_needs_care(rng, dtype, specia
             same_as_channels(planes, channels, "choose", x, nan)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+APART = [
+    [pw.regular(20, 2, 2), pw.regular(64, 2, 2)],
+    [pw.regular(21, 2, 2), pw.regular(173, 2, 2)],  # a row and a column lie in no window
+    [pw.regular(21, 2, 2, "SAME"), pw.regular(171, 2, 2, "SAME")],  # windows are cut short at the end,
+    [pw.explicit(23, 2, 2, 1, 1), pw.explicit(160, 2, 2, 1, 1)],  # and in front
+    [pw.regular(22, 2, 3), pw.regular(70, 2, 2)],  # rows between windows
+    [pw.explicit(20, 3, 4, 2, 1), pw.explicit(131, 2, 2, 1, 0)],
+    [pw.regular(5, 2, 2, "SAME"), pw.regular(7, 2, 2, "SAME"), pw.regular(90, 2, 2)],
+    [pw.regular(7, 3, 3, "SAME"), pw.regular(9, 2, 4), pw.regular(141, 2, 2, "SAME")],
+    [pw.regular(4203, 2, 2, "SAME")],
+    [pw.regular(3, 2, 2, "SAME"), pw.regular(18001, 2, 2, "SAME")],  # rows are done in pieces
+]
+LARGE_APART = [  # written past the caches,
+    [pw.regular(1200, 2, 2), pw.regular(1210, 2, 2)],
+    [pw.regular(61, 2, 2, "SAME"), pw.regular(255, 2, 2), pw.regular(142, 2, 2)],
+    [pw.regular(40, 2, 2), pw.regular(200, 2, 2), pw.regular(192, 2, 2)],  # directly, where rows fill lines
+]
+
+
 @pytest.mark.parametrize(
-    "windows",
-    [
-        [pw.regular(20, 2, 2), pw.regular(64, 2, 2)],
-        [pw.regular(21, 2, 2), pw.regular(173, 2, 2)],  # a row and a column lie in no window
-        [pw.regular(21, 2, 2, "SAME"), pw.regular(171, 2, 2, "SAME")],  # windows are cut short at the end,
-        [pw.explicit(23, 2, 2, 1, 1), pw.explicit(160, 2, 2, 1, 1)],  # and in front
-        [pw.regular(22, 2, 3), pw.regular(70, 2, 2)],  # rows between windows
-        [pw.explicit(20, 3, 4, 2, 1), pw.explicit(131, 2, 2, 1, 0)],
-        [pw.regular(5, 2, 2, "SAME"), pw.regular(7, 2, 2, "SAME"), pw.regular(90, 2, 2)],
-        [pw.regular(7, 3, 3, "SAME"), pw.regular(9, 2, 4), pw.regular(141, 2, 2, "SAME")],
-        [pw.regular(4203, 2, 2, "SAME")],
-        [pw.regular(3, 2, 2, "SAME"), pw.regular(18001, 2, 2, "SAME")],  # rows are done in pieces
-        [pw.regular(1200, 2, 2), pw.regular(1210, 2, 2)],  # written past the caches,
-        [pw.regular(61, 2, 2, "SAME"), pw.regular(255, 2, 2), pw.regular(142, 2, 2)],
-        [
-            pw.regular(40, 2, 2),
-            pw.regular(200, 2, 2),
-            pw.regular(192, 2, 2),
-        ],  # directly, where rows fill lines
-    ],
+    ("dtype", "windows"),
+    [(dtype, windows) for dtype in DTYPES for windows in APART]
+    + [(dtype, windows) for dtype in ("float16", "float32", "uint8") for windows in LARGE_APART],
 )
 def test_windows_that_lie_apart_have_the_bits_of_channels(rng, dtype, windows):
     sizes = tuple(w.size for w in windows)
     large = np.prod(sizes) > 10**6
     count, letters = 6 if large else 19, "DHW"[-len(sizes) :]
-    if large and dtype not in ("float16", "float32", "uint8"):
-        pytest.skip("many elements")
     planes, channels = (
         Pool.of((count, *sizes), "C" + letters, windows),
         Pool.of((*sizes, count), letters + "C", windows),

@@ -84,17 +84,16 @@ class Walk:
         self.arguments = ctypes.c_void_p * (4 + len(values))
         self.held = (tables, values)
 
-    def __call__(self, x: Tensor, v: Tensor, y: Tensor, codes: Tensor) -> None:
+    def __call__(self, x: Tensor, g: Tensor, y: Tensor, codes: Tensor) -> None:
         """Starts it on the GPU that the arrays lie on."""
         if x.get_device() != torch.cuda.current_device():
             with torch.cuda.device(x.get_device()):
-                self(x, v, y, codes)
+                self(x, g, y, codes)
             return
         if torch.cuda.is_current_stream_capturing():
             _CAPTURED.add(self)  # the graph remembers where the tables are, and nothing else keeps them
-        arrays = _FOUR(
-            x.data_ptr(), v.data_ptr(), y.data_ptr(), codes.data_ptr()
-        )  # of this call: others may run beside
+        # Of this call: others may run beside it.
+        arrays = _FOUR(x.data_ptr(), g.data_ptr(), y.data_ptr(), codes.data_ptr())
         first = ctypes.addressof(arrays)
         arguments = self.arguments(*range(first, first + 32, 8), *self.addresses)
         stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)

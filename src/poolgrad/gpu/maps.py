@@ -243,9 +243,9 @@ def _put_any(
 ) -> None:
     if not gx.numel():
         return
-    listed = launch.put_listed(pool, g.device, g.dtype, mode == "mean") if mode in ("put", "mean") else None
-    if listed is not None:
-        listed(g, _or(code, g), gx)
+    by_rows = launch.put_listed(pool, g.device, g.dtype, mode == "mean") if mode in ("put", "mean") else None
+    if by_rows is not None:
+        by_rows(g, _or(code, g), gx)
     else:
         put = launch.put_any(pool, g.device, g.dtype, mode)
         put(g, _or(code, g), gx, _or(x, g), _or(y, g), _or(counts, g))
