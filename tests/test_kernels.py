@@ -565,6 +565,33 @@ def test_the_last_window_sets_the_element(rng, dtype):
             assert_same_bits(backend.take(pool, x, codes), x.reshape(-1)[index])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32", "float64"])
+@pytest.mark.parametrize("k", [16, 33, 300])
+def test_neighbours_that_choose_the_same_element_or_come_back_to_it(rng, k, dtype):
+    """Codes of any order in runs of any length; windows at the ends of a row are cut short."""
+    n = 4001
+    pool = Pool.of((2, 1, n), "NCW", [pw.explicit(n, k, 1, k // 3, k // 2)])
+    w = pool.windows[0]
+    nominal = np.arange(w.count) - k // 3
+    wanted = np.repeat(rng.integers(0, n, w.count), rng.integers(1, 40, w.count))[
+        : w.count
+    ]  # elements, brought into their windows
+    at = wanted.clip(np.maximum(nominal, 0), np.minimum(nominal + k, n) - 1)
+    choice = np.broadcast_to(at - nominal, pool.out_shape).astype(pool.choice_dtype)
+    g, v = array_of(rng, pool.out_shape, dtype), array_of(rng, pool.shape, dtype)
+    assert_same_bits(backend.take(pool, v, choice), v[..., at])
+    sums = np.zeros(pool.shape, np.float32 if dtype == "bfloat16" else dtype)
+    for image in (0, 1):
+        np.add.at(sums[image, 0], at, g[image, 0].astype(sums.dtype))
+    assert_values(backend.put(pool, g, choice), sums.astype(g.dtype), dtype)
+    x = array_of(rng, pool.shape, dtype)
+    for width in (np.uint16, np.uint32, np.uint64):
+        codes = np.empty(pool.out_shape, width)
+        assert_same_bits(
+            backend.choose(pool, x, "propagate", codes).astype(pool.choice_dtype), backend.choose(pool, x, "propagate")
+        )
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64", "uint64"])
 def test_long_axes_are_done_in_parts(rng, dtype):
     """Parts of an axis join without a seam: windows shorter and longer than a part, cut by padding at both ends."""

@@ -258,10 +258,23 @@ template <class T, class Code> struct CodedTake {
         for (int64_t code = 0; code < g.elements; ++code) named[code] = decode(g, spans, static_cast<uint64_t>(code), local_at);
     }
 
-    // The same where windows are not alike, or nothing may be read that is not theirs.
-    void with_care(T* y, const Code* codes, const T* v) {
+    // The windows of a row that no code leads out of the array from; the origins of its ends lie around `first` and `last`.
+    Span safe_windows(const T* first, const T* last) const {
+        if (safe(first, last)) return {w0, w1 - w0};
+        if (!axis.uniform) return {w0, 0};
+        const int64_t step = axis.stride * g.inner;
+        const int64_t before = ceil_div(larger(0, static_cast<const T*>(job.v.begin) - (first + lowest)), step);
+        const int64_t behind = ceil_div(larger(0, last + highest + 1 - static_cast<const T*>(job.v.end)), step);
+        return {smaller(w0 + before, w1), larger(0, w1 - w0 - before - behind)};
+    }
+
+    // The same for windows [from, end) that are not alike, or where nothing may be read that is not theirs.
+    void with_care(T* y, const Code* codes, const T* v, int64_t from, int64_t end) {
+        if (from >= end) return;
         know_row();
-        for (int64_t o = w0; o < w1; ++o) {
+        y = place(y + (from - w0) * g.inner, (end - from) * g.inner);
+        codes += (from - w0) * g.inner;
+        for (int64_t o = from; o < end; ++o) {
             const Span s = span(axis, o);
             const T* const begin = v + origin(axis, o) * g.inner;
             for (int64_t c = 0; c < g.inner; ++c, ++y, ++codes) {
@@ -314,11 +327,13 @@ template <class T, class Code> struct CodedTake {
             }
             return;
         }
-        if (tabled<Code> && offsets && safe(first, last)) return by_table(to, codes, first, elements);
         for (int a = 0; a < g.rank - 1; ++a) spans[a] = span(g.axes[a], walk.at[a]);
-        to = place(to, elements);
-        if (tabled<Code> && offsets) with_care(to, codes, v);
-        else by_decoding(to, codes, v);
+        if (!tabled<Code> || !offsets) return by_decoding(place(to, elements), codes, v);
+        const Span table = safe_windows(first, last);
+        const int64_t skipped = (table.first - w0) * inner;
+        with_care(to, codes, v, w0, table.first);
+        if (table.length > 0) by_table(to + skipped, codes + skipped, first + skipped * axis.stride, table.length * inner);
+        with_care(to, codes, v, table.first + table.length, w1);
     }
 };
 
@@ -346,6 +361,7 @@ template <class E, class Code, bool assign> struct CodedPut {
     static constexpr int64_t kept_bytes = int64_t{1} << 19;
     static constexpr int64_t fewest_channels = 64 / sizeof(Sum);
     static constexpr int most_images = 3;   // as there are registers for
+    static constexpr int64_t long_runs = 16;   // windows that an element lies in, along a row
 
     const Put& job;
     const Geometry& g;
@@ -458,17 +474,32 @@ template <class E, class Code, bool assign> struct CodedPut {
         Sum* to;
     };
 
-    // Neighbours often choose the same element and have to wait for each other's sums; those of other images need not.
-    template <int count> __attribute__((noinline)) void by_table(const Row* row, const int64_t* table) const {
+    // Neighbours often choose the same element and have to wait for each other's sums; those of other images need not. With `in_runs`
+    // many do, one after the other, and their sum stays in a register.
+    template <int count, bool in_runs> __attribute__((noinline)) void by_table(const Row* row, const int64_t* table) const {
         const int64_t none = g.elements, stride = axis.stride, end = high;
         Row r[count];
-        for (int u = 0; u < count; ++u) r[u] = {row[u].codes, row[u].grads, row[u].to + low * stride - axis.before};
+        Sum *chosen[count], sum[count], unchosen{};
+        for (int u = 0; u < count; ++u) {
+            r[u] = {row[u].codes, row[u].grads, row[u].to + low * stride - axis.before};
+            chosen[u] = &unchosen, sum[u] = Sum{};
+        }
 #pragma GCC unroll 4
         for (int64_t o = low; o < end; ++o)
             for (int u = 0; u < count; ++u) {
-                add(sum_of(r[u].to, table, none, r[u].codes[o]), r[u].grads[o]);
+                Sum& here = sum_of(r[u].to, table, none, r[u].codes[o]);
+                if constexpr (in_runs) {
+                    if (&here != chosen[u]) {
+                        *chosen[u] = sum[u];
+                        chosen[u] = &here, sum[u] = here;
+                    }
+                    add(sum[u], r[u].grads[o]);
+                } else {
+                    add(here, r[u].grads[o]);
+                }
                 r[u].to += stride;
             }
+        for (int u = 0; in_runs && u < count; ++u) *chosen[u] = sum[u];
     }
 
     __attribute__((noinline)) void of_channels(const Row& row, const int64_t* table) const {
@@ -513,10 +544,14 @@ template <class E, class Code, bool assign> struct CodedPut {
     }
 
     void follow(const Row* rows, int64_t count, const int64_t* table) const {
-        if (!axis.uniform || g.inner > 1) of_channels(rows[0], table);
-        else if (count == 1) by_table<1>(rows, table);
-        else if (count == 2) by_table<2>(rows, table);
-        else by_table<most_images>(rows, table);
+        if (!axis.uniform || g.inner > 1) return of_channels(rows[0], table);
+        const auto of_some = [&](auto in_runs) {
+            if (count == 1) by_table<1, in_runs()>(rows, table);
+            else if (count == 2) by_table<2, in_runs()>(rows, table);
+            else by_table<most_images, in_runs()>(rows, table);
+        };
+        if (axis.extent >= long_runs * axis.stride) of_some([] { return true; });
+        else of_some([] { return false; });
     }
 
     // Windows of which some elements may lie in other boxes.

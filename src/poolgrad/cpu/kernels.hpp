@@ -130,7 +130,8 @@ struct AxisMaximum {
     int64_t first_line;          // of x and v
     const void *keys, *carried;
     void *keys_out, *carried_out;
-    void* result;                // maxima, codes of 32 bits, or elements of v
+    void* result;                // maxima, codes, or elements of v
+    int code_width;              // of the codes in bytes
     void* maxima;                // next to codes, or null
     const void* expected;        // the maxima, if somebody knows them; for the last axis
     bool* unexpected;            // set if they are others

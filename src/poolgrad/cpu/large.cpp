@@ -37,7 +37,7 @@ POOLGRAD_INLINE Run run_at(const Axis& axis, bool transposed, int64_t o, int64_t
 // Some windows of an axis, and the positions [begin, end) they read.
 struct Stretch {
     Run* runs;
-    int64_t count = 0, begin = INT64_MAX, end = 0, longest = 0;
+    int64_t count = 0, begin = INT64_MAX, end = 0, longest = 0, shortest = INT64_MAX;   // windows
 
     Stretch(const Axis& axis, bool transposed, const Part& part, Scratch& scratch) {
         const int64_t d = transposed ? 1 : axis.dilation;
@@ -46,6 +46,7 @@ struct Stretch {
             const Run& run = runs[count] = run_at(axis, transposed, o, part.high);
             const int64_t last = run.start + (run.count - 1) * run.step, length = run.length + (run.count - 1) * run.growth;
             longest = larger(longest, larger(run.length, length));
+            shortest = smaller(shortest, smaller(run.length, length));
             if (run.length > 0) begin = smaller(begin, run.start), end = larger(end, run.start + (run.length - 1) * d + 1);
             if (length > 0) end = larger(end, last + (length - 1) * d + 1);
         }
@@ -168,20 +169,39 @@ template <class Order, Carry carry> struct Doubling {
         }
     }
 
-    // The larger of the keys at a and at b, with what it carries; the one at a if they are equal.
-    POOLGRAD_INLINE void choose(const Row& result, int64_t to, int64_t a, int64_t b, int64_t count) const {
-        const auto [keys, loads] = row;
+    struct Item {
+        Keys key;
+        Loads carried;
+    };
+
+    POOLGRAD_INLINE Item item(int64_t at) const {
+        Item found{load<Keys>(row.keys + at), {}};
+        if constexpr (carries) found.carried = load<Loads>(row.loads + at);
+        return found;
+    }
+
+    // The larger, with what it carries; the first if they are equal.
+    POOLGRAD_INLINE Item merge(const Item& first, const Item& second) const {
+        const auto later = order.wins(second.key, first.key);
+        return {later ? second.key : first.key, later ? second.carried : first.carried};
+    }
+
+    // result[to...] = the first of the largest among `ways` keys that are `shift` apart, the first of them at a.
+    template <int ways> POOLGRAD_INLINE void choose(const Row& result, int64_t to, int64_t a, int64_t shift, int64_t count) const {
         int64_t q = 0;
         for (; q + lanes <= count; q += lanes) {
-            const Keys first = load<Keys>(keys + a + q), second = load<Keys>(keys + b + q);
-            const auto later = order.wins(second, first);
-            store(result.keys + to + q, later ? second : first);
-            if constexpr (carries) store(result.loads + to + q, later ? load<Loads>(loads + b + q) : load<Loads>(loads + a + q));
+            const int64_t at = a + q;
+            Item best = merge(item(at), item(at + shift));
+            if constexpr (ways == 4) best = merge(best, merge(item(at + 2 * shift), item(at + 3 * shift)));
+            store(result.keys + to + q, best.key);
+            if constexpr (carries) store(result.loads + to + q, best.carried);
         }
         for (; q < count; ++q) {
-            const int64_t from = order.wins_one(static_cast<Narrow>(keys[b + q]), static_cast<Narrow>(keys[a + q])) ? b + q : a + q;
-            result.keys[to + q] = keys[from];
-            if constexpr (carries) result.loads[to + q] = loads[from];
+            int64_t best = a + q;
+            for (int i = 1; i < ways; ++i)
+                if (order.wins_one(static_cast<Narrow>(row.keys[a + q + i * shift]), static_cast<Narrow>(row.keys[best]))) best = a + q + i * shift;
+            result.keys[to + q] = row.keys[best];
+            if constexpr (carries) result.loads[to + q] = row.loads[best];
         }
     }
 
@@ -195,10 +215,10 @@ template <class Order, Carry carry> struct Doubling {
         const int64_t to = (run.output + low - part.low) * width, length = run.length + low * run.growth, d = axis.dilation;
         const int64_t first = (run.start + low * run.step - stretch.begin) * width, second = first + (length - half) * d * width;
         if (run.step == 1 && run.growth == 0) {
-            choose(best, to, first, second, (high - low) * width);
+            choose<2>(best, to, first, second - first, (high - low) * width);
         } else {
-            const int64_t step = run.step * width, step_of_second = (run.step + run.growth) * width;
-            for (int64_t k = 0; k < high - low; ++k) choose(best, to + k * width, first + k * step, second + k * step_of_second, width);
+            const int64_t step = run.step * width, shift = second - first, growth = run.growth * width;
+            for (int64_t k = 0; k < high - low; ++k) choose<2>(best, to + k * width, first + k * step, shift + k * growth, width);
         }
         if constexpr (carry == Carry::codes) {
             Load* code = best.loads + to;
@@ -248,14 +268,21 @@ template <class Order, Carry carry> struct Doubling {
         for (int64_t half = 1; half <= stretch.longest; half *= 2) {   // a key is the maximum of `half` elements from there on
             for (int64_t r = 0; r < stretch.count; ++r) finish(stretch.runs[r], half);
             const int64_t shift = half * axis.dilation * width;
-            if (2 * half <= stretch.longest) choose(row, 0, 0, shift, total - shift);   // what is read ahead is written later
+            // What is read ahead is written later.
+            if (carries && 4 * half <= stretch.shortest) choose<4>(row, 0, 0, shift, total - 3 * shift), half *= 2;   // two steps at once
+            else if (2 * half <= stretch.longest) choose<2>(row, 0, 0, shift, total - shift);
         }
         if (job.expected && !as_expected()) __atomic_store_n(job.unexpected, true, __ATOMIC_RELAXED);
         if (job.keys_out) {
             write<Key>(job.keys_out, best.keys);
             if constexpr (carries) write<Load>(job.carried_out, best.loads);
         } else if constexpr (carry == Carry::codes) {
-            write<uint32_t>(job.result, best.loads);
+            switch (job.code_width) {
+                case 1: write<uint8_t>(job.result, best.loads); break;
+                case 2: write<uint16_t>(job.result, best.loads); break;
+                case 4: write<uint32_t>(job.result, best.loads); break;
+                default: write<uint64_t>(job.result, best.loads);
+            }
             if (job.maxima) write_maxima(job.maxima);
         } else if constexpr (carry == Carry::elements) {
             write<Bits>(job.result, best.loads);

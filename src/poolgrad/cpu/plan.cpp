@@ -449,12 +449,7 @@ void Plan::maximum(DType type, const View& x, void* y, void* code, int code_widt
         y = nullptr;
     }
     if (code && large_coded_ && !by_neighbours(type, ignore_nan)) {
-        Buffer codes(outputs_ * 4);
-        const uint32_t* from = codes.as<uint32_t>();
-        choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), nullptr, y);
-        parallel(ceil_div(outputs_, tile_bytes), [&](int64_t task, Scratch&) {
-            for (int64_t i = task * tile_bytes; i < std::min(outputs_, (task + 1) * tile_bytes); ++i) store_code(code, i, code_width, from[i]);
-        });
+        choose_large(type, x, ignore_nan, Carry::codes, x, code, code_width, nullptr, y);
         return;
     }
     Scan job = scan_job(type, ignore_nan);
@@ -722,10 +717,10 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     const double scratch_bytes = coded ? static_cast<double>(sum_bytes(type)) : windows * find.code_width / 2;   // codes may fill half the cache
     const bool large = large_coded_ && (equal || !by_neighbours(type, ignore_nan));
     if (large || by_slabs(type) || overlaps_boxes(bytes, scratch_bytes, coded && slides())) {
-        const int width = large ? 4 : find.code_width;
+        const int width = large && equal ? 4 : find.code_width;
         Buffer codes(outputs_ * width);
         if (large) {
-            const bool found = choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), equal);
+            const bool found = choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), width, equal);
             if (!found) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
         } else {
             find.code = dense(codes.as<void>(), true, width);
@@ -781,10 +776,10 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     const Mode mode = equal ? Mode::equal : Mode::maximum;
     if (g_.rank > 1 && apart({.type = type, .mode = mode, .ignore_nan = ignore_nan, .x = x, .given = v}, equal, y)) return;
     const bool quick = by_columns(bytes) && g_.elements <= most_by_columns, large = large_ && !quick;
-    if (large && choose_large(type, x, ignore_nan, Carry::elements, v, y, equal)) return;
+    if (large && choose_large(type, x, ignore_nan, Carry::elements, v, y, 0, equal)) return;
     if (large && large_coded_) {   // and something else than the maximum is looked for
         Buffer codes(outputs_ * 4);
-        choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>());
+        choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), 4);
         match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
         return take(type, v, codes.as<void>(), 4, y);
     }
@@ -873,7 +868,7 @@ template <class F> void Plan::each_group(int64_t bytes, F&& f) const {
 
 // The windows of a large pooling, axis by axis, last axis first: the maxima, their codes, or the elements of v in their places.
 // With codes, the maxima too if they are wanted. Returns whether the maxima are those that are expected, if any are.
-bool Plan::choose_large(DType type, const View& x, bool ignore_nan, Carry carry, const View& v, void* result, const void* expected,
+bool Plan::choose_large(DType type, const View& x, bool ignore_nan, Carry carry, const View& v, void* result, int code_width, const void* expected,
                         void* maxima) const {
     if (outputs_ == 0) return true;
     const Kernels& k = kernels();
@@ -905,7 +900,8 @@ bool Plan::choose_large(DType type, const View& x, bool ignore_nan, Carry carry,
                 job.keys_out = next_keys->as<void>();
                 if (carry != Carry::nothing) next_carried = std::make_unique<Buffer>(room), job.carried_out = next_carried->as<void>();
             } else {
-                job.result = static_cast<char*>(result) + n * image_out * (carry == Carry::codes ? 4 : bytes);
+                job.result = static_cast<char*>(result) + n * image_out * (carry == Carry::codes ? code_width : bytes);
+                job.code_width = code_width;
                 if (maxima) job.maxima = static_cast<char*>(maxima) + n * image_out * bytes;
                 if (expected) job.expected = static_cast<const char*>(expected) + n * image_out * bytes;
                 job.unexpected = &unexpected;

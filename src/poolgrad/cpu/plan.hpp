@@ -89,8 +89,8 @@ private:
     Scan scan_job(DType type, bool ignore_nan) const;
     int innermost(const View& view) const;
     int outermost() const;
-    bool choose_large(DType type, const View& x, bool ignore_nan, Carry carry, const View& v, void* result, const void* expected = nullptr,
-                      void* maxima = nullptr) const;
+    bool choose_large(DType type, const View& x, bool ignore_nan, Carry carry, const View& v, void* result, int code_width = 0,
+                      const void* expected = nullptr, void* maxima = nullptr) const;
     void sum_large(DType type, bool transposed, const View& elements, void* result) const;
     void match_large(DType type, const View& x, const void* equal, bool ignore_nan, uint32_t* codes) const;
 };
