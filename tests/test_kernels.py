@@ -592,6 +592,20 @@ def test_neighbours_that_choose_the_same_element_or_come_back_to_it(rng, k, dtyp
         )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "uint16", "float64"])
+@pytest.mark.parametrize("rows", range(1, 11))
+def test_codes_of_windows_with_any_number_of_rows(rng, rows, dtype):
+    """Every element of every window is chosen somewhere, in rows of windows shorter and longer than a vector."""
+    for columns, stride, count in [(2, 1, 17), (7, 1, 56), (5, 2, 40), (16, 1, 33), (3, 3, 70), (25, 1, 64)]:
+        n = (count - 1) * stride + columns
+        pool = Pool.of((3, rows + 4, n), "NHW", (pw.regular(rows + 4, rows, 1), pw.regular(n, columns, stride)))
+        choice = rng.integers(0, rows * columns, pool.out_shape).astype(pool.choice_dtype)
+        v = array_of(rng, pool.shape, dtype)
+        row, column = np.divmod(choice.astype(np.int64), columns)
+        image, h, w = np.indices(choice.shape)
+        assert_same_bits(backend.take(pool, v, choice), v[image, h + row, w * stride + column])
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64", "uint64"])
 def test_long_axes_are_done_in_parts(rng, dtype):
     """Parts of an axis join without a seam: windows shorter and longer than a part, cut by padding at both ends."""

@@ -1,6 +1,8 @@
 // take and put by following codes: every window looks at its own code once and goes where it points, however many elements
 // it has. put adds up in scratch memory that only its box touches, window after window in ascending order, so the sums are
 // those of the gather form to the bit.
+#include <utility>
+
 #include "gather.hpp"
 #include "kernels.hpp"
 
@@ -68,10 +70,14 @@ template <class T, class Code> struct CodedTake {
     alignas(64) int32_t narrow[64];
 
     static constexpr int wide = vector_bytes / static_cast<int>(sizeof(T));
-    static constexpr bool in_registers = vector_bytes == 64 && (sizeof(T) == 2 || sizeof(T) == 4) && sizeof(Code) <= sizeof(T);
-    static constexpr int64_t most_rows = 16 / sizeof(T);   // of a window; with more of them, following codes is as quick
+    static constexpr bool in_registers = vector_bytes == 64 && (sizeof(T) == 2 || sizeof(T) == 4) && sizeof(Code) == 1;
+    static constexpr int64_t most_rows = 9;                        // of a window
+    static constexpr int position_bits = sizeof(T) == 4 ? 5 : 6;   // of a place in two vectors
     using Elements = Vec<T, wide>;
     Elements along;                    // from the first of them to each
+    int64_t row_count;                 // rows of a window,
+    int64_t row_offsets[most_rows];    // where they are; missing ones like the last
+    uint16_t row_inverse;              // what codes are multiplied with to divide them by the length of a row
 
 #if defined(__AVX512F__)
     static constexpr bool can_gather = sizeof(T) >= 4 && tabled<Code>;
@@ -112,9 +118,13 @@ template <class T, class Code> struct CodedTake {
         gathers = can_gather && job.streaming && axis.uniform && axis.stride == 1 && g.inner % lanes == 0 && g.elements <= most_gathered &&
                   lowest >= 0 && highest < INT32_MAX - lanes;
         for (int64_t i = 0; gathers && i < most_gathered; ++i) narrow[i] = i < g.elements ? static_cast<int32_t>(offsets[i]) : 0;
-        if (in_registers && axis.uniform && g.inner == 1 && axis.dilation == 1 && g.elements <= most_rows * axis.extent)
+        if (in_registers && axis.uniform && g.inner == 1 && axis.dilation == 1 && axis.extent > 1 &&
+            g.elements <= (axis.stride == 1 ? most_rows : most_rows - 2) * axis.extent)
             together = smaller(wide, floor_div(2 * wide - axis.extent, axis.stride) + 1);
         if (together < 8) together = 0;
+        row_count = g.elements / axis.extent;
+        for (int64_t r = 0; together && r < most_rows; ++r) row_offsets[r] = offsets[smaller(r, row_count - 1) * axis.extent];
+        row_inverse = static_cast<uint16_t>(65535 / axis.extent + 1);
         for (int i = 0; i < wide; ++i) along[i] = static_cast<T>(i * axis.stride);
         if (!ahead) return;
         const Axis& rows = g.axes[g.rank - 2];
@@ -194,28 +204,99 @@ template <class T, class Code> struct CodedTake {
         }
     }
 
+#if defined(__AVX512BW__)
+    template <int n> struct RowNumber {
+        static constexpr int value = n;
+    };
+
+    // b in the lanes that have `bit`, a in the others.
+    template <int bit> static POOLGRAD_INLINE __m512i choose_by_bit(__m512i at, __m512i a, __m512i b) {
+        if constexpr (sizeof(T) == 4) return _mm512_mask_blend_epi32(_mm512_test_epi32_mask(at, _mm512_set1_epi32(1 << bit)), a, b);
+        else return _mm512_mask_blend_epi16(_mm512_test_epi16_mask(at, _mm512_set1_epi16(static_cast<short>(1 << bit))), a, b);
+    }
+
+    // Zero in the lanes whose codes are above the last.
+    static POOLGRAD_INLINE __m512i zero_above(__m512i lanes, const Code* codes, uint8_t last) {
+        if constexpr (sizeof(T) == 4) {
+            const __mmask16 named = _mm_cmple_epu8_mask(load<__m128i>(codes), _mm_set1_epi8(static_cast<char>(last)));
+            return _mm512_maskz_mov_epi32(named, lanes);
+        } else {
+            const __mmask32 named = _mm256_cmple_epu8_mask(load<__m256i>(codes), _mm256_set1_epi8(static_cast<char>(last)));
+            return _mm512_maskz_mov_epi16(named, lanes);
+        }
+    }
+
+    // The quotients of codes, from the inverse of the divisor.
+    static POOLGRAD_INLINE Vec<uint16_t, wide> divide(Vec<uint16_t, wide> codes, uint16_t inverse) {
+        using V = Vec<uint16_t, wide>;
+        if constexpr (wide == 16)
+            return reinterpret_cast<V>(_mm256_mulhi_epu16(reinterpret_cast<__m256i>(codes), _mm256_set1_epi16(static_cast<short>(inverse))));
+        else return reinterpret_cast<V>(_mm512_mulhi_epu16(reinterpret_cast<__m512i>(codes), _mm512_set1_epi16(static_cast<short>(inverse))));
+    }
+
+    // What row(n) gives in the lanes whose bits say n, for as many n from `from` on as there are rows and numbers of `bit + 1` bits.
+    template <int count, int from, int bit, class Row> static POOLGRAD_INLINE __m512i choose_row(__m512i at, Row&& row) {
+        if constexpr (bit < 0) {
+            return row(RowNumber<from>{});
+        } else {
+            const __m512i low = choose_row<count, from, bit - 1>(at, row);
+            if constexpr (from + (1 << bit) >= count) return low;
+            else return choose_by_bit<position_bits + bit>(at, low, choose_row<count, from + (1 << bit), bit - 1>(at, row));
+        }
+    }
+
     // As many of the windows as possible, some at a time whose elements in a row fit two vectors: every row is looked up in registers.
-    POOLGRAD_INLINE int64_t by_rows(T* y, const Code* codes, const T* v, int64_t count) const {
+    template <int count, bool follows> __attribute__((noinline)) int64_t by_rows(T* y, const Code* codes, const T* v, int64_t windows) const {
         const Code* const last_codes = static_cast<const Code*>(job.wanted.end) - wide;
         const T* const last_v = static_cast<const T*>(job.v.end) - 2 * wide - highest;
-        const int64_t elements = g.elements, extent = axis.extent, most = together, step = most * axis.stride;
-        const int64_t* const rows = offsets;
+        const uint8_t last = static_cast<uint8_t>(smaller(g.elements - 1, 255));
+        const int64_t most = follows ? wide : together, step = follows ? wide : most * axis.stride;
+        const int64_t fresh_count = this->fresh_count, *const from = row_offsets;
         const Elements steps = along;
+        using Narrow = Vec<uint16_t, wide>;
+        const uint16_t inverse = row_inverse, apart = static_cast<uint16_t>(2 * wide - axis.extent);
+        __m512i left[follows ? count : 1];
         int64_t f = 0;
-        for (; f < count && codes + f <= last_codes && v <= last_v; f += most, v += step) {
+        const auto fits = [&] { return f < windows && codes + f <= last_codes && v <= last_v; };
+        if (follows && fits())
+            [&]<int... r>(std::integer_sequence<int, r...>) __attribute__((always_inline)) {
+                (..., (left[r] = load<__m512i>(v + from[r])));
+            }(std::make_integer_sequence<int, follows ? count : 1>{});
+        for (; fits(); f += most, v += step) {
             for (int64_t t = 0; t < fresh_count; ++t) ask_for(v + fresh[t], step);
-            const Elements code = convert<T, wide>(load<Vec<Code, wide>>(codes + f));
-            Elements at = code + steps, found{};
-            for (int64_t c = 0; c < elements; c += extent, at -= static_cast<T>(extent)) {
-                const Elements here = __builtin_shuffle(load<Elements>(v + rows[c]), load<Elements>(v + rows[c] + wide), at);
-                found = code >= static_cast<T>(c) ? here : found;
-            }
-            found = code < static_cast<T>(elements) ? found : Elements{};
-            if (f + wide <= count) store(y + f, found);
-            else store_some(y + f, found, smaller(most, count - f));
+            const Narrow code = convert<uint16_t, wide>(load<Vec<Code, wide>>(codes + f));
+            const Narrow row_and_column = code + divide(code, inverse) * apart;   // in its upper and its lower bits
+            const __m512i at = reinterpret_cast<__m512i>(convert<T, wide>(row_and_column) + steps);
+            constexpr int bits = count > 8 ? 4 : count > 4 ? 3 : count > 2 ? 2 : count - 1;
+            const __m512i chosen = choose_row<count, 0, bits - 1>(at, [&](auto number) __attribute__((always_inline)) {
+                constexpr int r = decltype(number)::value;
+                const __m512i a = follows ? left[follows ? r : 0] : load<__m512i>(v + from[r]), b = load<__m512i>(v + from[r] + wide);
+                if constexpr (follows) left[r] = b;
+                if constexpr (sizeof(T) == 4) return _mm512_permutex2var_epi32(a, at, b);
+                else return _mm512_permutex2var_epi16(a, at, b);
+            });
+            const __m512i found = zero_above(chosen, codes + f, last);
+            if (f + wide <= windows) store(y + f, found);
+            else store_some(y + f, found, smaller(most, windows - f));
         }
-        return smaller(f, count);
+        return smaller(f, windows);
     }
+
+    int64_t by_rows(T* y, const Code* codes, const T* v, int64_t windows) const {
+        const bool follows = axis.stride == 1 && together == wide;   // what one vector of windows reads last, the next reads first
+        const auto with = [&](auto number) {
+            constexpr int count = decltype(number)::value;
+            return follows ? by_rows<count, true>(y, codes, v, windows) : by_rows<count, false>(y, codes, v, windows);
+        };
+        if (row_count == 1) return with(RowNumber<1>{});
+        if (row_count == 2) return with(RowNumber<2>{});
+        if (row_count == 3) return with(RowNumber<3>{});
+        if (row_count <= 5) return with(RowNumber<5>{});
+        return row_count <= 7 ? with(RowNumber<7>{}) : with(RowNumber<9>{});
+    }
+#else
+    int64_t by_rows(T*, const Code*, const T*, int64_t) const { return 0; }
+#endif
 
     // Whether no code can lead out of the array, not even from a window that is cut short.
     bool safe(const T* first, const T* last) const {
