@@ -3,15 +3,19 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 CORES  := $(shell getconf _NPROCESSORS_ONLN)
-SOURCES := pyproject.toml CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp)
-STUDIO := studio/pyproject.toml studio/hatch_build.py \
+SOURCES := CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp)
+STUDIO := studio/hatch_build.py $(wildcard examples/*) \
 	$(shell find studio/web -name node_modules -prune -o -type f -print 2>/dev/null)
 PAGES  ?= pages
 GPU_PYTHON ?= python3
 FILTER ?=
 BASE   ?=
+
+# Who has ccache does not compile the same thing twice, in another clone either. CMake reads the first of these.
+export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
+export CCACHE_BASEDIR ?= $(CURDIR)
 
 .DEFAULT_GOAL := help
 .PHONY: help run tour images test test-full test-gpu sanitize lint format bench bench-quick bench-compare clean
@@ -19,22 +23,22 @@ BASE   ?=
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-run: $(STAMP)/studio  ## the studio in the browser, on the example pages; PAGES=... chooses the folder for yours
+run: ready-studio  ## the studio in the browser, on the example pages; PAGES=... chooses the folder for yours
 	@$(BIN)/poolgrad studio $(PAGES)
 
-tour: $(STAMP)/package  ## the four gradient operators on small data, in the terminal
+tour: ready-package  ## the four gradient operators on small data, in the terminal
 	@$(BIN)/python examples/tour.py
 
-test: $(STAMP)/test  ## the test suite, in some minutes
+test: ready-test  ## the test suite, in some minutes
 	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
 
-test-full: $(STAMP)/test  ## the long sweeps too: huge arrays, and the kernels under sanitizers
+test-full: ready-test  ## the long sweeps too: huge arrays, and the kernels under sanitizers
 	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
 	POOLGRAD_STRICT=1 $(BIN)/python -m pytest -m full -p no:xdist
 	POOLGRAD_STRICT=1 $(BIN)/python -m pytest -p no:xdist studio/tests -k two_hundred
 	$(MAKE) sanitize
 
-images: $(STAMP)/test  ## the pictures in docs/images, taken by the browser tests
+images: ready-test  ## the pictures in docs/images, taken by the browser tests
 	POOLGRAD_IMAGES=docs/images $(BIN)/python -m pytest -p no:xdist studio/tests/test_studio_stories.py
 
 # Nothing is built or installed: a machine with a GPU has its own Python with PyTorch, Triton and pytest.
@@ -42,10 +46,10 @@ test-gpu:  ## the tests of poolgrad.gpu and poolgrad.torch on a real GPU; GPU_PY
 	CUDA_VISIBLE_DEVICES=$${CUDA_VISIBLE_DEVICES:-0} PYTHONPATH=src $(GPU_PYTHON) -m pytest -p no:cacheprovider \
 		--confcutdir=tests/torch tests/gpu tests/torch
 
-sanitize: $(STAMP)/test
+sanitize: ready-test
 	tools/sanitize.sh $(BIN)/python
 
-lint: $(STAMP)/lint  ## ruff, mypy, biome and tsc, clang-format
+lint: ready-lint  ## ruff, mypy, biome and tsc, clang-format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -53,49 +57,73 @@ lint: $(STAMP)/lint  ## ruff, mypy, biome and tsc, clang-format
 	npm --prefix studio/web run lint
 	$(BIN)/clang-format --dry-run --Werror src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp src/poolgrad/gpu/*.cu
 
-format: $(STAMP)/lint  ## rewrite the sources in the house format
+format: ready-lint  ## rewrite the sources in the house format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp src/poolgrad/gpu/*.cu
 
-bench: $(STAMP)/bench  ## every case against every peer; writes docs/benchmarks
+bench: ready-bench  ## every case against every peer; writes docs/benchmarks
 	$(BIN)/python -m benchmarks.cpu --filter "$(FILTER)"
 
-bench-quick: $(STAMP)/bench  ## a part of it in two minutes; FILTER=name chooses
+bench-quick: ready-bench  ## a part of it in two minutes; FILTER=name chooses
 	$(BIN)/python -m benchmarks.cpu --quick --filter "$(FILTER)"
 
-bench-compare: $(STAMP)/bench  ## this tree against an earlier run: BASE=benchmarks/history/<file>.json
+bench-compare: ready-bench  ## this tree against an earlier run: BASE=benchmarks/history/<file>.json
 	$(BIN)/python -m benchmarks.cpu --quick --filter "$(FILTER)" --compare $(BASE)
 
 clean:  ## remove everything that was built
 	rm -rf $(VENV) build studio/web/node_modules studio/src/poolgrad_studio/static studio/src/poolgrad_studio/examples
 
-$(BIN)/python:
+# Set-up. Only this runs side by side: while the kernels are compiled, the front end is built and pip unpacks the
+# libraries that the target needs. Each pip installs packages that no other one installs.
+ready-%:
+	@$(MAKE) --silent --jobs 3 $(STAMP)/$*
+
+$(STAMP)/venv: tools/builders.py pyproject.toml studio/pyproject.toml
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "poolgrad needs Python 3.10 or newer"'
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
+	$(PIP) --upgrade 'pip>=25.1'   # the oldest that knows dependency groups
+	$(PIP) 'build>=1.2'
+	$(BIN)/python tools/builders.py . studio
+	mkdir -p $(STAMP) && touch $@
 
-comma := ,
+BUILD := PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --no-deps --editable
 
-# One installation serves every target; each adds what it needs beside the package.
-define install
-	@echo "building poolgrad (some minutes the first time)"
-	$(PIP) --editable '.$(1)' $(if $(2),--editable '$(2)')
-	@mkdir -p $(STAMP) && touch $(STAMP)/package $@
-endef
+$(STAMP)/kernels: $(STAMP)/venv $(SOURCES)
+	echo "poolgrad: compiling the kernels (some minutes the first time)"
+	$(BUILD) .
+	touch $@
 
-$(STAMP)/package: $(BIN)/python $(SOURCES)
-	$(call install,)
+$(STAMP)/front-end: $(STAMP)/venv $(STUDIO)
+	echo "poolgrad-studio: building the front end"
+	$(BUILD) ./studio
+	touch $@
 
-$(STAMP)/studio: $(BIN)/python $(SOURCES) $(STUDIO)
-	$(call install,[cli$(comma)files],./studio)
+$(STAMP)/test-group: GROUPS = --group test --group studio/pyproject.toml:test
+$(STAMP)/lint-group: GROUPS = --group lint --group studio/pyproject.toml:test
+$(STAMP)/bench-group: GROUPS = --group bench
+$(STAMP)/%-group: $(STAMP)/venv
+	echo "installing what 'make $*' needs"
+	$(PIP) --no-warn-conflicts $(GROUPS)   # our packages, installed meanwhile, still miss what comes below
+	touch $@
 
-$(STAMP)/test: $(BIN)/python $(SOURCES) $(STUDIO)
-	$(call install,[test],./studio[test])
-	@touch $(STAMP)/studio   # it has all that the studio needs
+# Our packages are there by now: pip adds what they need themselves, and for the extras that are named.
+$(STAMP)/package: $(STAMP)/kernels
+	$(PIP) poolgrad
+	touch $@
 
-$(STAMP)/bench: $(BIN)/python $(SOURCES)
-	$(call install,[bench])
+$(STAMP)/studio: $(STAMP)/kernels $(STAMP)/front-end
+	$(PIP) 'poolgrad[cli,files]' poolgrad-studio
+	touch $@
 
-$(STAMP)/lint: $(BIN)/python $(SOURCES) $(STUDIO)
-	$(call install,[lint],./studio[test])
+$(STAMP)/test: $(STAMP)/kernels $(STAMP)/front-end $(STAMP)/test-group
+	$(PIP) 'poolgrad[cli,files,volumes]' poolgrad-studio
+	touch $@
+
+$(STAMP)/lint: $(STAMP)/kernels $(STAMP)/front-end $(STAMP)/lint-group
+	$(PIP) 'poolgrad[cli,files]' poolgrad-studio
+	touch $@
+
+$(STAMP)/bench: $(STAMP)/kernels $(STAMP)/bench-group
+	$(PIP) 'poolgrad[volumes]'
+	touch $@
