@@ -122,8 +122,8 @@ def take(v, won, windows, axes, ties="first"):
     for o, members in cells(windows):
         b, w = v[members], won[o]
         if ties == "first":
-            winner = np.take_along_axis(b, np.argmax(w, axis=0)[None], axis=0)[0]
-            out[o] = np.where(w.any(axis=0), winner, np.zeros_like(winner))
+            for element, wins in zip(b, w):
+                np.copyto(out[(*o, ...)], element, where=wins)
         else:
             total = np.where(w, b, b * 0).sum(axis=0)
             out[o] = total / np.maximum(w.sum(axis=0), 1).astype(total.dtype) if ties == "split" else total

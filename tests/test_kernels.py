@@ -83,45 +83,37 @@ def check_all_maps(rng, shape, layout, pairs, dtype, specials=False, ties_too=Tr
         assert_same_bits(backend.take(pool, v, choice), ref.take(v, won, windows, axes), f"take {note}")
         gx = ref.narrow(ref.put(wide_g, won, windows, axes, sizes), v.dtype)
         assert_values(backend.put(pool, g, choice), gx, f"put {note}")
-        for ties in ("first", "all", "split") if ties_too else ("first",):
-            for equal_to in (None, y, array_of(rng, y.shape, dtype)):
-                winners = ref.choose(x, windows, axes, ties, nan, equal_to)
+        for equal_to in (None, y, array_of(rng, y.shape, dtype)):
+            tied = ref.choose(x, windows, axes, "all", nan, equal_to) if ties_too else None
+            first = won if equal_to is None else ref.choose(x, windows, axes, "first", nan, equal_to)
+            for ties in ("first", "all", "split") if ties_too else ("first",):
+                winners = first if ties == "first" else tied
                 kind = f"{ties} {nan} {'maximum' if equal_to is None else 'equal_to'} {note}"
-                put = ref.put(wide_g, winners, windows, axes, sizes, ties)
-                close(
-                    backend.max_put(pool, x, g, ties, nan, equal_to=equal_to),
-                    put,
-                    ties,
-                    f"max_put {kind}",
-                    ref.put(np.abs(wide_g), winners, windows, axes, sizes, ties),
-                )
+
+                def put(terms, winners=winners, ties=ties):
+                    return ref.put(terms, winners, windows, axes, sizes, ties)
+
+                def take(terms, winners=winners, ties=ties):
+                    return ref.take(terms, winners, windows, axes, ties)
+
+                ours_put = backend.max_put(pool, x, g, ties, nan, equal_to=equal_to)
+                close(ours_put, put, wide_g, ties, f"max_put {kind}")
+                taken = backend.max_take(pool, x, v, ties, nan, equal_to=equal_to)
                 if ties == "first":
-                    taken = ref.take(v, winners, windows, axes)
-                    assert_same_bits(
-                        backend.max_take(pool, x, v, ties, nan, equal_to=equal_to), taken, f"max_take {kind}"
-                    )
+                    assert_same_bits(taken, take(v), f"max_take {kind}")
                 else:
-                    taken = ref.take(wide_v, winners, windows, axes, ties)
-                    close(
-                        backend.max_take(pool, x, v, ties, nan, equal_to=equal_to),
-                        taken,
-                        ties,
-                        f"max_take {kind}",
-                        ref.take(np.abs(wide_v), winners, windows, axes, ties),
-                    )
-    x = array_of(rng, shape, dtype)
-    wide_x = x.astype(np.float64)
-    close(
-        backend.mean(pool, x),
-        ref.mean(wide_x, windows, axes),
-        "mean",
-        f"mean {note}",
-        ref.mean(np.abs(wide_x), windows, axes),
-    )
-    g = array_of(rng, tuple(pool.out_shape), dtype)
-    wide_g = g.astype(np.float64)
-    spread = ref.spread(wide_g, windows, axes, sizes)
-    close(backend.spread(pool, g), spread, "spread", f"spread {note}", ref.spread(np.abs(wide_g), windows, axes, sizes))
+                    close(taken, take, wide_v, ties, f"max_take {kind}")
+    x, g = array_of(rng, shape, dtype), array_of(rng, tuple(pool.out_shape), dtype)
+    wide_x, wide_g = x.astype(np.float64), g.astype(np.float64)
+
+    def mean(terms):
+        return ref.mean(terms, windows, axes)
+
+    def spread(terms):
+        return ref.spread(terms, windows, axes, sizes)
+
+    close(backend.mean(pool, x), mean, wide_x, "mean", f"mean {note}")
+    close(backend.spread(pool, g), spread, wide_g, "spread", f"spread {note}")
     if not ties_too:
         return
     divisors = [divisors_of(rng, w.count) for w in ours]
@@ -129,10 +121,8 @@ def check_all_maps(rng, shape, layout, pairs, dtype, specials=False, ties_too=Tr
     for a, w, d in zip(axes, ours, divisors, strict=True):
         factor = factor * (w.length / d).reshape([-1 if i == a else 1 for i in range(len(shape))])
     divided, note = pool.divided_by(divisors), f"{note} divided by {[d.tolist() for d in divisors]}"
-    truth = [ref.mean(t, windows, axes) * factor for t in (wide_x, np.abs(wide_x))]
-    close(backend.mean(divided, x), truth[0], "mean", f"mean {note}", np.abs(truth[1]))
-    truth = [ref.spread(t, windows, axes, sizes) for t in (wide_g * factor, np.abs(wide_g * factor))]
-    close(backend.spread(divided, g), truth[0], "spread", f"spread {note}", truth[1])
+    close(backend.mean(divided, x), lambda terms: mean(terms) * factor, wide_x, "mean", f"mean {note}")
+    close(backend.spread(divided, g), spread, wide_g * factor, "spread", f"spread {note}")
 
 
 def divisors_of(rng, count):
@@ -150,8 +140,10 @@ def assert_values(ours, theirs, note):
     assert_same_bits(np.asarray(ours) + np.zeros(1, ours.dtype), np.asarray(theirs) + np.zeros(1, theirs.dtype), note)
 
 
-def close(ours, truth, what, note, scale):
-    """Sums of integers are exact; quotients may be off by the rounding of their terms."""
+def close(ours, sums, terms, what, note):
+    """Sums of integers are exact; quotients may be off by the rounding of their terms. `sums` makes the truth from the
+    terms, and from their absolute values what may be lost."""
+    truth = sums(terms)
     if what in ("first", "all"):
         assert_values(ours, ref.narrow(truth, ours.dtype), note)
     elif ours.dtype.kind in "iu":
@@ -161,7 +153,7 @@ def close(ours, truth, what, note, scale):
         bad = (ours != low) & (ours != high)
         assert not bad.any(), f"{note}: {ours[bad][:3]}, expected {truth[bad][:3]}"
     else:
-        assert_sum(ours, truth, ours.dtype, None, note, scale)
+        assert_sum(ours, truth, ours.dtype, None, note, np.abs(sums(np.abs(terms))))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
