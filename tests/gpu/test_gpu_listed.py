@@ -146,7 +146,7 @@ def standing_in(compiled, driver):
             patch.setattr(listed, "_driver", lambda: driver)
             patch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=PARTS))
             patch.setattr(torch.cuda, "current_device", lambda: -1)
-            patch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
+            patch.setattr(listed, "_stream", lambda device: 0)
             patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         listed.walk.cache_clear()
         yield

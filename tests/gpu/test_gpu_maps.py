@@ -27,6 +27,12 @@ INTS = (torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.ui
 CASES = int(os.environ.get("POOLGRAD_GPU_CASES", "60" if torch.cuda.is_available() else "12"))
 
 
+def seeds(count, long=()):
+    """Seeds of random cases. Those that keep the interpreter busy for seconds are in the full tests only."""
+    left = () if torch.cuda.is_available() else long
+    return [pytest.param(seed, marks=pytest.mark.full) if seed in left else seed for seed in range(count)]
+
+
 def draw_axis(rng):
     """An axis: the windows of the library, and the same as the reference's lists."""
     n = rng.randint(1, 9)
@@ -270,7 +276,7 @@ def test_kernels_start_anywhere_and_in_graphs(device):
     same(y, as_numpy(torch.nn.functional.adaptive_max_pool2d(x, 7)))
 
 
-@pytest.mark.parametrize("seed", range(CASES))
+@pytest.mark.parametrize("seed", seeds(CASES, long=[2]))
 def test_gradients_of_winners(seed, device):
     rng = random.Random(1000 + seed)
     pool, windows, axes = draw_pool(rng)
@@ -339,7 +345,7 @@ def close(got, want, dtype):
 
 
 @pytest.mark.parametrize("ties", ["all", "split"])
-@pytest.mark.parametrize("seed", range(CASES // 3))
+@pytest.mark.parametrize("seed", seeds(CASES * 3 // 4, long=[3]))
 def test_ties(seed, ties, device):
     rng = random.Random(4000 + seed)
     pool, windows, axes = draw_pool(rng)
@@ -364,7 +370,7 @@ def tolerant(got, want, dtype):
 
 
 @pytest.mark.parametrize("scope", ["spatial", "image", "batch"])
-@pytest.mark.parametrize("seed", range(CASES // 6))
+@pytest.mark.parametrize("seed", seeds(CASES // 3, long=[1]))
 def test_indices(seed, scope, device):
     rng = random.Random(5000 + seed)
     pool, _, _ = draw_pool(rng)

@@ -19,23 +19,24 @@ def _window(o, count):
 
 
 @triton.jit
-def _load(pointer, c, inner, FULL: tl.constexpr):
+def _load(pointer, c, inner, FULL: tl.constexpr, HINT: tl.constexpr):
     if FULL:
-        return tl.load(pointer)
+        return tl.load(pointer, eviction_policy=HINT)
     else:
-        return tl.load(pointer, mask=c < inner, other=0)
+        return tl.load(pointer, mask=c < inner, other=0, eviction_policy=HINT)
 
 
 @triton.jit
 def _windows(
     row, images, wb, size, FILL: tl.constexpr, FIRST: tl.constexpr, REACH: tl.constexpr, CHUNK: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, IDX: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, IDX: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """What a row of windows that lie side by side has for the windows p + FIRST, ... of each cell p. Each is loaded by
     one thread only, CHUNK neighbours at once, and those beside a chunk one by one; FILL outside [0, size)."""
     N: tl.constexpr = CHUNK if CHUNK <= BW else BW
     at = wb.to(IDX) * BW + tl.arange(0, BW).to(IDX)[:, None, None]
-    own = tl.load(row + (images + at), mask=(at < size).broadcast_to(BW, R, 1), other=FILL)
+    inside = (at < size).broadcast_to(BW, R, 1)
+    own = tl.load(row + (images + at), mask=inside, other=FILL, eviction_policy=HINT)
     chunk = wb.to(IDX) * (BW // N) + tl.arange(0, BW // N).to(IDX)[:, None, None]
     windows = ()
     for k in tl.static_range(REACH):
@@ -43,7 +44,7 @@ def _windows(
         if FIRST + k != 0:
             at = chunk * N + (N if FIRST + k > 0 else -1)
             inside = ((at >= 0) & (at < size)).broadcast_to(BW // N, R, 1)
-            other = tl.load(row + (images + at), mask=inside, other=FILL)
+            other = tl.load(row + (images + at), mask=inside, other=FILL, eviction_policy=HINT)
             value = beside(own, other, FIRST + k > 0, R, BW, N)
         windows = windows + (value,)
     return windows
@@ -56,10 +57,10 @@ def put(
     SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     PHASE_D: tl.constexpr, PHASE_H: tl.constexpr, PHASE_W: tl.constexpr, PAIRS: tl.constexpr,
     CHUNK: tl.constexpr, FIRST: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, SUM: tl.constexpr, TWOFOLD: tl.constexpr, WHOLE: tl.constexpr, MEAN: tl.constexpr,
-    DIVISORS: tl.constexpr,
+    DIVISORS: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """For regular windows without dilation: from the windows that chose an element, or (MEAN) its share of each.
 
@@ -68,7 +69,7 @@ def put(
     First the windows that reach into the cell are read, each once; then the elements of the cell are added up. CHUNK:
     rows of windows are read so many at once; the first of those on a row that reach into cell p is p + FIRST.
     """
-    block, cd, ch, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
+    block, cd, ch, wb, ib = place(ni, nw, ph, pd, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     p = along(wb, BW, 0, IDX)
@@ -99,9 +100,11 @@ def put(
             row = (od.to(tl.int64) * mh + oh) * mw * inner
             if CHUNK > 0:
                 size = tl.where(on_row, mw, 0)
-                gradients = _windows(g + row, out_images, wb, size, 0, FIRST, REACH_W, CHUNK, R, BW, IDX)
+                gradients = _windows(g + row, out_images, wb, size, 0, FIRST, REACH_W, CHUNK, R, BW, IDX, HINT)
                 if not MEAN:
-                    choices = _windows(code_in + row, out_images, wb, size, 255, FIRST, REACH_W, CHUNK, R, BW, IDX)
+                    choices = _windows(
+                        code_in + row, out_images, wb, size, 255, FIRST, REACH_W, CHUNK, R, BW, IDX, HINT
+                    )
             for k in tl.static_range(REACH_W):
                 ow = p + qw + LOW_W + k
                 there = (ow >= 0) & (ow < mw) & on_row
@@ -110,7 +113,7 @@ def put(
                 if CHUNK > 0:
                     value = gradients[k]
                 else:
-                    value = _load(g + row + at, c, inner, FULL)
+                    value = _load(g + row + at, c, inner, FULL, HINT)
                 if MEAN:
                     if DIVISORS:
                         count_d = tl.load(divisors_d + od)
@@ -135,7 +138,7 @@ def put(
                     if CHUNK > 0:
                         chosen = choices[k].to(tl.int32)
                     else:
-                        chosen = tl.where(there, _load(code_in + row + at, c, inner, FULL).to(tl.int32), -1)
+                        chosen = tl.where(there, _load(code_in + row + at, c, inner, FULL, HINT).to(tl.int32), -1)
                     codes = codes + (chosen,)
                     values = values + (value.to(SUM),)
 
@@ -187,13 +190,13 @@ def max_put(
     outer, inner, d, h, w, md, mh, mw, nw, ni, pd, ph, bd, bh, bw,
     SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     PAIRS: tl.constexpr, PADDED: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, COMPUTE: tl.constexpr, LOWEST: tl.constexpr, FLOAT: tl.constexpr, IGNORE: tl.constexpr,
-    EQUAL: tl.constexpr,
+    EQUAL: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """choose and put in one, for regular windows that do not overlap: x and g are read once, gx is written once."""
-    block, od, oh, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
+    block, od, oh, wb, ib = place(ni, nw, ph, pd, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     ow = along(wb, BW, 0, IDX)
@@ -205,7 +208,7 @@ def max_put(
     out = (od.to(tl.int64) * mh + oh) * mw * inner
     spot = r * (md.to(IDX) * mh * mw * inner) + ow * inner + c
     images = r * (d.to(IDX) * h * w * inner)
-    gradient = tl.load(g + out + spot, mask=there, other=0)
+    gradient = tl.load(g + out + spot, mask=there, other=0, eviction_policy=HINT)
 
     LOW: tl.constexpr = float("nan") if (FLOAT and (IGNORE or EQUAL)) else LOWEST
     best = tl.full([BW, R, BI], LOW, COMPUTE)
@@ -222,7 +225,7 @@ def max_put(
         at_h = clamp(oh * SH - bh + lh, 0, h - 1)
         row = x + (at_d.to(tl.int64) * h + at_h) * row_length
         if PAIRS:
-            low, high = pair(row, images, wb.to(IDX) * BW, w, LOW, PADDED, R, BW, IDX)
+            low, high = pair(row, images, wb.to(IDX) * BW, w, LOW, PADDED, R, BW, IDX, HINT)
             at = (ld * KH + lh) * KW
             if EQUAL and KW > 1:
                 best, code = consider(
@@ -237,7 +240,7 @@ def max_put(
             for j in tl.static_range(KW):
                 lw = KW - 1 - j if EQUAL else j
                 at_w = clamp(ow * SW - bw + lw, 0, w - 1)
-                value = _load(row + (images + at_w * inner + c), c, inner, FULL)
+                value = _load(row + (images + at_w * inner + c), c, inner, FULL, HINT)
                 at = (ld * KH + lh) * KW + lw
                 best, code = consider(best, code, value.to(COMPUTE), at, True, target, EQUAL, FLOAT, IGNORE)
     first_d = tl.maximum(bd - od * SD, 0)
@@ -292,7 +295,7 @@ def put_listed(
     from_d, from_h, from_w, to_d, to_h, to_w,
     outer, inner, d, h, w, md, mh, mw, nw, ni, pd, ph, eh, ew,
     OWN: tl.constexpr, MOST_D: tl.constexpr, MOST_H: tl.constexpr, MOST_W: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, SUM: tl.constexpr, TWOFOLD: tl.constexpr, WHOLE: tl.constexpr, MEAN: tl.constexpr,
 ):  # fmt: skip
@@ -302,7 +305,7 @@ def put_listed(
     A program owns OWN rows: what the tables say about their columns is the same for all of them. Whether a window has
     anything to do with a row is a plain condition, so windows that are not there cost nothing.
     """
-    block, at_d, block_h, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
+    block, at_d, block_h, wb, ib = place(ni, nw, ph, pd, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     at_w = along(wb, BW, 0, IDX)
@@ -408,7 +411,7 @@ def put_any(
     from_d, from_h, from_w, to_d, to_h, to_w, stops_d, stops_h, stops_w,
     outer, inner, d, h, w, md, mh, mw, nw, ni, dd, dh, dw, eh, ew, most_w,
     MOST_D: tl.constexpr, MOST_H: tl.constexpr, MOST_W: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, SUM: tl.constexpr, TWOFOLD: tl.constexpr, WHOLE: tl.constexpr, MODE: tl.constexpr,
     DILATED: tl.constexpr,
@@ -418,7 +421,7 @@ def put_any(
     MODE: "put", "assign" (the last window sets the element), "mean", "ties" or "split" (who equals y has been chosen).
     MOST: at most how many windows reach an element, where they are few.
     """
-    block, at_d, at_h, wb, ib = place(ni, nw, h, d, FLAT, ONE_W, ONE_I)
+    block, at_d, at_h, wb, ib = place(ni, nw, h, d, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     at_w = along(wb, BW, 0, IDX)

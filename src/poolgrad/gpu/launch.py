@@ -136,12 +136,14 @@ def _pointer(argument: Any) -> Any:
 class Tile(NamedTuple):
     """About how many elements a program owns, and how many warps of 32 threads work on them. Where what they read lies
     scattered, neighbouring threads should have neighbouring elements, not several of them each. `registers`: the most
-    that a thread may have (0: as many as it wants), where one warp more on every part of the GPU is worth it."""
+    that a thread may have (0: as many as it wants), where one warp more on every part of the GPU is worth it. `down`:
+    programs that run at the same time had better be neighbours on H than on W."""
 
     elements: int
     warps: int
     scattered: bool = False
     registers: int = 0
+    down: bool = False
 
 
 def tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
@@ -190,12 +192,24 @@ def _tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
 def _tile_of_volumes(short: bool, work: str) -> Tile:
     """The same for volumes with their channels last and windows that overlap."""
     return {
-        "spread": Tile(512, 2) if short else Tile(512, 4, registers=128),
+        "spread": Tile(512, 2) if short else Tile(512, 4, registers=128, down=True),
         "put": Tile(512, 2) if short else Tile(512, 4),
-        "mean": Tile(128, 1, registers=168) if short else Tile(256, 4, registers=80),
+        "mean": Tile(128, 1, registers=168) if short else Tile(256, 4, registers=80, down=True),
         "code": Tile(128, 1, registers=128 if short else 0),
         "value": Tile(128, 1, registers=128) if short else Tile(64, 1, registers=96),
     }[work]
+
+
+def hint_of(frame: Frame, itemsize: int, work: str) -> str:
+    """What loads tell the cache: to keep what they read, where that measured better."""
+    short, in_rows, planes = itemsize < 4, frame.inner == 1, frame.axes[0].size > 1
+    kept = frame.uniform and (
+        all(axis.window <= axis.stride for axis in frame.axes)
+        or (work == "spread" and not (planes and not in_rows and not short))
+        or (work == "take" and in_rows)
+        or (work == "mean" and in_rows and planes and short)
+    )
+    return "evict_last" if kept else ""
 
 
 def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments: Any) -> Start:
@@ -206,9 +220,13 @@ def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments:
         bw = min(bw, 32 * tile.warps)
     r = min(_power(frame.outer), max(tile.elements // (bi * bw), 1))
     nw, ni = -(-places[2] // bw), -(-frame.inner // bi)
-    blocks = -(-frame.outer // r) * nw * ni
-    flat = max(places[0], blocks) > LONGEST_GRID
     d, h, w = frame.axes
+    order = "across" if frame.uniform and d.size > 1 and frame.inner > 1 and not tile.down else "down"
+    grid = (places[1], places[0], -(-frame.outer // r) * nw * ni)
+    if order == "across":
+        grid = (nw * ni, places[1], places[0] * -(-frame.outer // r))
+    if max(grid[1:]) > LONGEST_GRID:
+        order, grid = "flat", (math.prod(grid), 1, 1)
     one = frame.inner == 1
     align, align_out = (_divisor(w.size), _divisor(w.count)) if one else (_divisor(frame.inner), 1)
     if one and tile.scattered:
@@ -218,14 +236,13 @@ def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments:
         "d": d.size, "h": h.size, "w": w.size // (align if one else 1),
         "md": d.count, "mh": h.count, "mw": w.count // align_out, "nw": nw, "ni": ni,
         "R": r, "BW": bw, "BI": bi, "ALIGN": align, "ALIGN_OUT": align_out, "FULL": frame.inner % bi == 0,
-        "FLAT": flat, "ONE_W": nw == 1, "ONE_I": ni == 1, "IDX": tl.int64 if frame.wide else tl.int32,
+        "ORDER": order, "ONE_W": nw == 1, "ONE_I": ni == 1, "IDX": tl.int64 if frame.wide else tl.int32,
         "num_warps": tile.warps,
     }  # fmt: skip
     if tile.registers and torch.version.hip is None:
         common["maxnreg"] = tile.registers
     if arguments.get("CHUNK", 0) > 0:  # not more than a thread has
         arguments["CHUNK"] = min(arguments["CHUNK"], max(bw * r // (32 * tile.warps), 1))
-    grid = (places[1] * places[0] * blocks, 1, 1) if flat else (places[1], places[0], blocks)
     return Start(kernel, grid, common | arguments)
 
 
@@ -307,6 +324,7 @@ def scan(
         **frame.each(s="stride", b="before", d="dilation", e="extent"), **_written_out(frame),
         **comparing(dtype, nan), LOWEST=lowest(dtype), LISTED=not frame.uniform, DILATED=frame.dilated,
         EQUAL=equal, VALUE=value, CODE=code, TAKE=take, SKIP=not frame.uniform,
+        HINT=hint_of(frame, dtype.itemsize, "take" if take else "value" if value and not code else "code"),
     )  # fmt: skip
 
 
@@ -332,6 +350,7 @@ def mean(pool: Pool, device: torch.device, dtype: torch.dtype) -> Start:
         **frame.tables("origins", "stops", used=not frame.uniform), **frame.tables("divisors", used=counted),
         **frame.each(s="stride", b="before", d="dilation", e="extent", k="window"), **_written_out(frame),
         **averaging(dtype, frame, shares=False), LISTED=not frame.uniform, DILATED=frame.dilated, DIVISORS=counted,
+        HINT=hint_of(frame, dtype.itemsize, "mean"),
     )  # fmt: skip
 
 
@@ -356,6 +375,7 @@ def put_regular(pool: Pool, device: torch.device, dtype: torch.dtype, averages: 
         SD=d.stride, SH=h.stride, SW=w.stride, KD=d.window, KH=h.window, KW=w.window,
         PAIRS=frame.inner == 1 and w.stride == 2, CHUNK=chunk, FIRST=first if chunk else 0,
         **sums, MEAN=averages, DIVISORS=pool.divisors is not None,
+        HINT=hint_of(frame, dtype.itemsize, "spread" if averages else "put"),
     )  # fmt: skip
 
 
@@ -413,6 +433,7 @@ def scan_rows(
     return start(
         kernel, frame, tile_of(frame, dtype.itemsize, "code" if coded else "value"), blocks,
         **arguments, **comparing(dtype, nan), VALUE=value, CODE=code, TAKE=take, PACKED=packed,
+        HINT=hint_of(frame, dtype.itemsize, "take" if take else "code" if coded else "value"),
     )  # fmt: skip
 
 
@@ -437,6 +458,7 @@ def mean_rows(pool: Pool, device: torch.device, dtype: torch.dtype) -> Start | N
     return start(
         rows.mean_rows, frame, tile_of(frame, dtype.itemsize, "mean"), blocks, **arguments,
         **frame.tables("divisors", used=counted), **frame.each(k="window"), **sums, DIVISORS=counted,
+        HINT=hint_of(frame, dtype.itemsize, "mean"),
     )  # fmt: skip
 
 
@@ -490,7 +512,7 @@ def max_put(pool: Pool, device: torch.device, dtype: torch.dtype, nan: str, equa
         **frame.each(b="before"),
         SD=d.stride, SH=h.stride, SW=w.stride, KD=d.window, KH=h.window, KW=w.window,
         PAIRS=frame.inner == 1 and w.stride == 2 and w.before == 0, PADDED=frame.padded, **comparing(dtype, nan),
-        LOWEST=lowest(dtype), EQUAL=equal,
+        LOWEST=lowest(dtype), EQUAL=equal, HINT=hint_of(frame, dtype.itemsize, "fused"),
     )  # fmt: skip
 
 

@@ -88,6 +88,7 @@ __device__ __noinline__ Found first_like(float best, const T* window, long long 
 enum Wanted { VALUE = 1, CODE = 2, PUT = 4 };
 
 constexpr int THREADS = 256;
+constexpr int NOWHERE = -(1 << 30);
 
 // Finds the winner of every window. NaN wins.
 //
@@ -95,13 +96,13 @@ constexpr int THREADS = 256;
 // `plane` and `row` elements apart. A block has to do with the windows of some planes, rows and columns: of a tile from d0,
 // h0, w0 on. It walks through the planes of the array, each of which it reads once, well ahead of its use. A thread has EACH
 // windows of a plane of windows, and at most OPEN such planes are open at a time: the oldest one closes first. On every axis
-// each window begins behind the one before and ends not before it.
+// each window begins behind the one before and ends not before it. It has LEAST rows at least.
 //
 // PUT: the block owns a tile of the result instead, and has to do with the windows that reach into it. It keeps KD planes of
 // the result. On rows and on columns an element is shared by at most two windows: those which are the element's first on
 // both axes add first, those which are its second on the last axis next, and so on. So no two windows add to an element at
 // a time, and additions have the order of the windows.
-template <typename T, typename Code, int KD, int KH, int KW, int OPEN, int EACH, int STAGES, int PITCH, int VEC, int BLOCKS, int WANTED>
+template <typename T, typename Code, int KD, int KH, int KW, int LEAST, int OPEN, int EACH, int STAGES, int PITCH, int VEC, int BLOCKS, int WANTED>
 __global__ void __launch_bounds__(THREADS, BLOCKS)
     walk(const T* x, const T* g, T* y, Code* codes, const int2* windows_d, const int2* cover_d, const int2* windows_h, const int2* cover_h,
          const int2* windows_w, const int2* cover_w, long long image, long long plane, long long row, long long out_image, long long out_plane,
@@ -157,9 +158,9 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
     };
 
     // The windows of this thread: where their columns lie in a stage; where their results lie in a plane of results; how many
-    // rows they have, and how many rows and columns they share (a byte each); where they begin in the tile.
+    // rows they have, and how many columns they share (a byte each); how many rows they share, times PITCH.
     unsigned columns[EACH][KW];
-    int out[EACH], shape[EACH], begins[EACH];
+    int out[EACH], shape[EACH], shared_rows[EACH];
     const int across = max(ow1 - ow0, 1), all = any ? (oh1 - oh0) * across : 0;
 #pragma unroll
     for (int p = 0; p < EACH; p++) {
@@ -169,34 +170,41 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
 #pragma unroll
         for (int k = 0; k < KW; k++) columns[p][k] = ((its_h.begin - from_h) * PITCH + its_w.begin - from_w + min(k, its_w.length - 1)) * sizeof(T);
         out[p] = at < all ? (oh - oh0) * (int)out_row + ow : -1;
-        shape[p] = its_h.length << 24 | its_h.shared << 8 | its_w.shared;
-        begins[p] = (its_h.begin - h0 + 256) << 16 | (its_w.begin - w0 + 256);   // perhaps before the tile
+        shape[p] = its_h.length << 24 | its_w.shared;
+        shared_rows[p] = its_h.shared * PITCH;
     }
 
     // The planes of windows that are open, the oldest first: their best values so far and where they were found. That is the
-    // plane (from bit 16 on), the row (from bit BITS on) and the column, counted from where the window begins.
+    // plane (from bit 16 on), the row (from bit BITS on) and the column, counted from where the window begins. PUT: the plane is
+    // where its sums begin in the box instead; negative if it is not one of the tile.
     int begin[OPEN], end[OPEN], oldest = od0;
     float best[OPEN][EACH], passed[EACH];
     int place[OPEN][EACH];
     const long long results = images * out_image + oh0 * out_row;
+    auto planes = [&](int o) { return o < od1 ? on_d[o] : Window{to_d, 1, 0}; };
+    Window next = planes(od0);   // to be opened, looked up well ahead
     auto open = [&](int i) {
-        const Window its = oldest + i < od1 ? on_d[oldest + i] : Window{to_d, 1, 0};
-        begin[i] = its.begin, end[i] = its.end();
+        begin[i] = next.begin, end[i] = next.end();
+        next = planes(oldest + i + 1);
+    };
+    const T* passing = g + (results + od0 * out_plane);
+    auto pass = [&] {   // what the oldest ones pass on
+#pragma unroll
+        for (int p = 0; p < EACH; p++) passed[p] = oldest < od1 && out[p] >= 0 ? wide(passing[out[p]]) : 0;
+        passing += out_plane;
+    };
+#pragma unroll
+    for (int i = 0; i < OPEN; i++) {
+        open(i);
 #pragma unroll
         for (int p = 0; p < EACH; p++) best[i][p] = lowest, place[i][p] = 0;
-    };
-    auto pass = [&] {   // what the oldest ones pass on
-        const T* from = g + (results + oldest * out_plane);
-#pragma unroll
-        for (int p = 0; p < EACH; p++) passed[p] = oldest < od1 && out[p] >= 0 ? wide(from[out[p]]) : 0;
-    };
-#pragma unroll
-    for (int i = 0; i < OPEN; i++) open(i);
+    }
 
     // Planes of the result, the first of which is `kept`, in turn.
     float* box = (float*)(shared + ring);
     const int area = own_h * PITCH;
     int kept = d0, kept_at = 0;
+    auto plane_of_sums = [&](int at) { return at < d0 || at >= d1 ? NOWHERE : (at - d0) % KD * area << 16; };
     auto release = [&] {   // writes it
         float* cell = box + (kept_at * area + its_row * PITCH + its_column);
         T* result = y + (images * image + kept * plane + (h0 + its_row) * row + w0 + its_column);
@@ -236,6 +244,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         wait_for_all_groups_but<STAGES - 2>();
         __syncthreads();
         fetch();
+        const int sums = WANTED & PUT ? plane_of_sums(at) : 0;
         float now[EACH];
         int where[EACH];
 #pragma unroll
@@ -243,7 +252,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
             now[p] = wide(*(const T*)(shared + used + columns[p][0])), where[p] = 0;
 #pragma unroll
             for (int r = 0; r < KH; r++)
-                if (r == 0 || shape[p] >= (r + 1) << 24) {   // as long as that
+                if (r < LEAST || shape[p] >= (r + 1) << 24) {   // as long as that
 #pragma unroll
                     for (int k = r ? 0 : 1; k < KW; k++) {   // columns behind the last repeat it, and do not win again
                         const float value = wide(*(const T*)(shared + used + columns[p][k] + r * PITCH * sizeof(T)));
@@ -254,42 +263,54 @@ __global__ void __launch_bounds__(THREADS, BLOCKS)
         }
         used = used + size == ring ? 0 : used + size;
 #pragma unroll
-        for (int i = 0; i < OPEN; i++)
-            if (begin[i] <= at) {
-                const int its_plane = (at - begin[i]) << 16;
+        for (int i = 0; i < OPEN; i++) {
+            const int its_plane = WANTED & PUT ? sums : (at - begin[i]) << 16;
+            if (begin[i] == at) {
+#pragma unroll
+                for (int p = 0; p < EACH; p++) place[i][p] = its_plane + where[p], best[i][p] = now[p];
+            } else if (begin[i] < at) {
 #pragma unroll
                 for (int p = 0; p < EACH; p++) {
                     if (LOCATED && now[p] > best[i][p]) place[i][p] = its_plane + where[p];
                     best[i][p] = larger(best[i][p], now[p]);
                 }
             }
+        }
 
         while (end[0] == at + 1 && oldest < od1) {   // the oldest ones close
             const long long to = results + oldest * out_plane;
             int turn[EACH];
             float* target[EACH];
+            // NaN is not greater than anything, and zeros may be of either sign.
+            auto unsure = [&](int p) { return best[0][p] != best[0][p] || (WANTED & VALUE && best[0][p] == 0); };
+            bool any_unsure = false;
+#pragma unroll
+            for (int p = 0; p < EACH; p++) any_unsure = any_unsure || unsure(p);
+            if (any_unsure) {
+#pragma unroll
+                for (int p = 0; p < EACH; p++)
+                    if (out[p] >= 0 && unsure(p)) {
+                        const Window its_h = on_h[oh0 + out[p] / (int)out_row], its_w = on_w[out[p] % (int)out_row];
+                        const T* window = x + (images * image + begin[0] * plane + its_h.begin * row + its_w.begin);
+                        const Found found = first_like(best[0][p], window, plane, row, end[0] - begin[0], its_h.length, its_w.length);
+                        place[0][p] = (WANTED & PUT ? plane_of_sums(begin[0] + found.d) : found.d << 16) | found.h << BITS | found.w;
+                        best[0][p] = found.value;
+                    }
+            }
 #pragma unroll
             for (int p = 0; p < EACH; p++) {
-                // NaN is not greater than anything, and zeros may be of either sign.
-                if (out[p] >= 0 && (best[0][p] != best[0][p] || (WANTED & VALUE && best[0][p] == 0))) {
-                    const Window its_h = on_h[oh0 + out[p] / (int)out_row], its_w = on_w[out[p] % (int)out_row];
-                    const T* window = x + (images * image + begin[0] * plane + its_h.begin * row + its_w.begin);
-                    const Found found = first_like(best[0][p], window, plane, row, end[0] - begin[0], its_h.length, its_w.length);
-                    place[0][p] = found.d << 16 | found.h << BITS | found.w;
-                    best[0][p] = found.value;
-                }
-                const int ld = place[0][p] >> 16, lh = place[0][p] >> BITS & 255, lw = place[0][p] & (PITCH - 1);
+                const int in_plane = place[0][p] & 65535, lw = in_plane & (PITCH - 1);
                 if (out[p] >= 0) {
                     if constexpr (WANTED & VALUE) narrow(best[0][p], (y + to)[out[p]]);
-                    if constexpr (WANTED & CODE) (codes + to)[out[p]] = (Code)((ld * KH + lh) * KW + lw);
+                    if constexpr (WANTED & CODE) (codes + to)[out[p]] = (Code)(((place[0][p] >> 16) * KH + (in_plane >> BITS)) * KW + lw);
                 }
                 if constexpr (WANTED & PUT) {
-                    const int its_d = begin[0] + ld - kept;
-                    const int r = (begins[p] >> 16) - 256 + lh, c = (begins[p] & 65535) - 256 + lw;
-                    const bool mine = out[p] >= 0 && its_d >= 0 && kept + its_d < d1 && (unsigned)r < h1 - h0 && (unsigned)c < w1 - w0;
-                    turn[p] = mine ? (lh < (shape[p] >> 8 & 255) ? 2 : 0) + (lw < (shape[p] & 255) ? 1 : 0) : -1;
-                    const int slot = kept_at + its_d;
-                    target[p] = box + ((slot >= KD ? slot - KD : slot) * area + r * PITCH + c);
+                    // Rows, times PITCH, and columns, counted from where the stages and the tile begin.
+                    const int in_stage = (int)(columns[p][0] / sizeof(T)) + in_plane, in_tile = in_stage + (from_h - h0) * PITCH;
+                    const int column = (in_stage & (PITCH - 1)) + from_w - w0;
+                    const bool mine = (out[p] | place[0][p]) >= 0 && (unsigned)in_tile < (h1 - h0) * PITCH && (unsigned)column < w1 - w0;
+                    turn[p] = mine ? (KH > 1 && in_plane < shared_rows[p] ? 2 : 0) + (lw < (shape[p] & 255) ? 1 : 0) : -1;
+                    target[p] = box + ((place[0][p] >> 16) + in_tile + from_w - w0);
                 }
             }
             if constexpr (WANTED & PUT) {

@@ -40,6 +40,10 @@ MOST_ROWS: Final = 64
 """How many rows a tile can have."""
 SHARED: Final = 96 * 1024
 """So many bytes of shared memory leave room for a second block on a part of the GPU."""
+RESERVE: Final = 32 * 1024
+"""What then is left."""
+MORE: Final = 80 * 1024
+"""In so many bytes of shared memory a fourth plane is worth its room, where gradients are added."""
 FEWEST: Final = 2**20
 """Arrays with fewer elements have not enough to do for a whole GPU."""
 KEPT: Final = 256
@@ -95,10 +99,9 @@ class Walk:
         # Of this call: others may run beside it.
         arrays = _FOUR(x.data_ptr(), g.data_ptr(), y.data_ptr(), codes.data_ptr())
         first = ctypes.addressof(arrays)
-        arguments = self.arguments(*range(first, first + 32, 8), *self.addresses)
-        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        arguments = self.arguments(first, first + 8, first + 16, first + 24, *self.addresses)
         fault = _driver().cuLaunchKernel(
-            self.kernel.func, self.grid, 1, 1, THREADS, 1, 1, self.shared, stream, arguments, None
+            self.kernel.func, self.grid, 1, 1, THREADS, 1, 1, self.shared, _stream(x.get_device()), arguments, None
         )
         if fault:
             raise RuntimeError(f"the CUDA driver did not start the kernel for listed windows: error {fault}")
@@ -110,7 +113,14 @@ _FOUR: Final = ctypes.c_void_p * 4
 
 @lru_cache(maxsize=1)
 def _driver() -> ctypes.CDLL:
-    return ctypes.CDLL("libcuda.so.1")
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.cuLaunchKernel.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
+    return driver
+
+
+def _stream(device: int) -> int:
+    """The current one, without the object around it, which takes longer than the rest of a start."""
+    return int(torch._C._cuda_getCurrentRawStream(device))
 
 
 @lru_cache(maxsize=KEPT)
@@ -135,8 +145,8 @@ def walk(
     extents = [axis.extent for axis in axes]
     shared = shared_of(tile, extents[0], rows, across, dtype, put)
     parameters = (
-        _TYPES[dtype], "unsigned char", *extents, axes[0].most, tile.each, tile.stages, pitch_of(across), vec,
-        tile.blocks, wanted,
+        _TYPES[dtype], "unsigned char", *extents, least_of(axes[1]), axes[0].most, tile.each, tile.stages,
+        pitch_of(across), vec, tile.blocks, wanted,
     )  # fmt: skip
     blocks = (frame.outer if frame.axes[0].size > 1 else 1) * math.prod(tiles)
     if blocks > MOST_BLOCKS:
@@ -225,6 +235,11 @@ def table_of(axis: Seen, device: torch.device) -> Table:
     return Table(*(torch.tensor(pair.astype(np.int32)).to(device) for pair in pairs))
 
 
+def least_of(axis: Seen) -> int:
+    """How many elements every window of an axis has at least."""
+    return 1 if isinstance(axis, Images) else int((axis.windows.stop - axis.windows.start).min())
+
+
 def places_of(axes: list[Seen], put: bool) -> list[int]:
     """What tiles are counted in: windows, or (put) elements."""
     return [axis.size if put else axis.count for axis in axes]
@@ -246,6 +261,14 @@ def windows_of(axis: Seen, own: int, put: bool) -> int:
         return min(own, axis.count)
     first, last = _between(axis, own, put)
     return int((last - first).max(initial=0))
+
+
+def in_all_of(axis: Seen, own: int, put: bool) -> int:
+    """With how many windows of an axis all its tiles together have to do."""
+    if isinstance(axis, Images):
+        return axis.count
+    first, last = _between(axis, own, put)
+    return int((last - first).sum())
 
 
 def span_of(axis: Seen, own: int, put: bool, vec: int = 1) -> int:
@@ -292,26 +315,33 @@ def tile_of(axes: list[Seen], dtype: torch.dtype, vec: int, wanted: int, images:
     planes, rows, columns = places_of(axes, put)
     widths = (columns, *range(112, 8, -8), 8, 4, 2, 1)
     own_w = next(n for n in widths if n <= columns and across_of(axes[2], n, put, vec) <= MOST_ACROSS)
-    across, blocks = across_of(axes[2], own_w, put, vec), 2 if put else 3 if isinstance(axes[1], Images) else 4
-    best, score = Tile((planes, 1, own_w), 1, 3, blocks), 0.0
+    across = across_of(axes[2], own_w, put, vec)
+    shares = (3, 2) if put else (3,) if isinstance(axes[1], Images) else (4, 3)
+    best, score = Tile((planes, 1, own_w), 1, 3, shares[0]), 0.0
+
+    def shared(tile: Tile) -> int:
+        return shared_of(tile, axes[0].extent, span_of(axes[1], tile.own[1], put), across, dtype, put)
+
     for each in range(1, MOST_EACH + 1):
-        for stages in (4, 3):
+        for stages, room in ((4, MORE if put else SHARED // 2), (3, SHARED)):
             fits = [
                 n for n in range(1, min(rows, MOST_ROWS) + 1)
                 if windows_of(axes[1], n, put) * windows_of(axes[2], own_w, put) <= each * THREADS
-                and shared_of(Tile((planes, n, own_w), each, stages, blocks), axes[0].extent,
-                              span_of(axes[1], n, put), across, dtype, put) <= (SHARED if stages == 3 else SHARED // 2)
+                and shared(Tile((planes, n, own_w), each, stages, 1)) <= room
             ]  # fmt: skip
             if fits:
                 even = -(-rows // -(-rows // fits[-1]))
-                own_h = even if even in fits else fits[-1]
+                own_h = min({even, fits[-1]} & {*fits}, key=lambda n: (in_all_of(axes[1], n, put), n))
                 busy = windows_of(axes[1], own_h, put) * windows_of(axes[2], own_w, put) / (each * THREADS)
                 found = busy * own_h / (own_h + axes[1].extent - 1) * each / (each + 1)
                 if found > score:
-                    best, score = Tile((planes, own_h, own_w), each, stages, blocks), found
+                    best, score = Tile((planes, own_h, own_w), each, stages, shares[0]), found
     tiles = (1 if isinstance(axes[1], Images) else images) * -(-rows // best.own[1]) * -(-columns // own_w)
-    own_d = max(range(1, planes + 1), key=lambda n: (_busy(axes[0], n, put, tiles, parts * blocks), n))
-    return best._replace(own=(own_d, *best.own[1:]))
+    possible = [blocks for blocks in shares if blocks * shared(best) <= 2 * SHARED + RESERVE] or [1]
+    _, own_d, blocks = max(
+        (_busy(axes[0], n, put, tiles, parts * blocks), n, blocks) for n in range(1, planes + 1) for blocks in possible
+    )
+    return best._replace(own=(own_d, *best.own[1:]), blocks=blocks)
 
 
 def _busy(planes: Seen, own: int, put: bool, tiles: int, places: int) -> float:

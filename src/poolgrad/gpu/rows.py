@@ -30,7 +30,7 @@ def _spots(origin_w, w, image, inner, KW: tl.constexpr):
 @triton.jit
 def _chunks(
     row, images, wb, size, w, FILL: tl.constexpr, KW: tl.constexpr, BEFORE: tl.constexpr, CHUNK: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, IDX: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, IDX: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """The elements of a row of windows with stride 2 that lie side by side: each element is loaded by one thread only,
     CHUNK pairs at once, and what windows have from the chunk beside theirs one by one.
@@ -42,9 +42,9 @@ def _chunks(
     at = wb.to(IDX) * (2 * BW) + tl.arange(0, 2 * BW).to(IDX)[:, None, None]
     inside = (at < size).broadcast_to(2 * BW, R, 1)
     if FILL:
-        both = tl.load(row + (images + at), mask=inside, other=0)
+        both = tl.load(row + (images + at), mask=inside, other=0, eviction_policy=HINT)
     else:
-        both = tl.load(row + (images + at), mask=inside)
+        both = tl.load(row + (images + at), mask=inside, eviction_policy=HINT)
     parts = halves(both, R, BW)
     chunk = wb.to(IDX) * (2 * BW // N) + tl.arange(0, 2 * BW // N).to(IDX)[:, None, None]
     elements = ()
@@ -54,9 +54,9 @@ def _chunks(
             at = chunk * N + (lw - BEFORE + (N - 2 if lw > BEFORE else 0))
             if FILL:
                 inside = ((at >= 0) & (at < size)).broadcast_to(2 * BW // N, R, 1)
-                other = tl.load(row + (images + at), mask=inside, other=0)
+                other = tl.load(row + (images + at), mask=inside, other=0, eviction_policy=HINT)
             else:
-                other = tl.load(row + (images + clamp(at, 0, w - 1)))
+                other = tl.load(row + (images + clamp(at, 0, w - 1)), eviction_policy=HINT)
             value = beside(value, other, lw > BEFORE, R, BW, N // 2)
         elements = elements + (value,)
     return elements
@@ -191,17 +191,17 @@ def scan_rows(
     OWN_D: tl.constexpr, OWN_H: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PADDED: tl.constexpr,
     CHUNK: tl.constexpr, BEFORE: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, COMPUTE: tl.constexpr, FLOAT: tl.constexpr, IGNORE: tl.constexpr,
-    VALUE: tl.constexpr, CODE: tl.constexpr, TAKE: tl.constexpr, PACKED: tl.constexpr,
+    VALUE: tl.constexpr, CODE: tl.constexpr, TAKE: tl.constexpr, PACKED: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """The winner of every window: its value, its code, or what another array has in its place.
 
     Positions outside the array read the nearest element instead: it cannot win twice, and its code is put right at the
     end. PACKED: 16-bit floats go two at a time, and windows with NaN are looked after at the end.
     """
-    block, block_d, block_h, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
+    block, block_d, block_h, wb, ib = place(ni, nw, ph, pd, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     ow = along(wb, BW, 0, IDX)
@@ -238,17 +238,17 @@ def scan_rows(
             at_h = clamp(first_h + s_h, 0, h - 1)
             row = x + (at_d.to(tl.int64) * h + at_h) * row_length
             if CHUNK > 0:
-                elements = _chunks(row, images, wb, w, w, False, KW, BEFORE, CHUNK, R, BW, IDX)
+                elements = _chunks(row, images, wb, w, w, False, KW, BEFORE, CHUNK, R, BW, IDX, HINT)
                 best = elements[0].to(KIND)
             else:
-                best = tl.load(row + spots[0]).to(KIND)
+                best = tl.load(row + spots[0], eviction_policy=HINT).to(KIND)
             code = behind[0]
             nan = best
             for lw in tl.static_range(1, KW):
                 if CHUNK > 0:
                     value = elements[lw].to(KIND)
                 else:
-                    value = tl.load(row + spots[lw]).to(KIND)
+                    value = tl.load(row + spots[lw], eviction_policy=HINT).to(KIND)
                 best, code, nan = _next(best, code, nan, value, behind[lw], value, lw, FLOAT, IGNORE, PACKED)
             now_bests = ()
             now_codes = ()
@@ -313,15 +313,15 @@ def scan_chunks(
     OWN_D: tl.constexpr, OWN_H: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PADDED: tl.constexpr,
     CHUNK: tl.constexpr, BEFORE: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, COMPUTE: tl.constexpr, FLOAT: tl.constexpr, IGNORE: tl.constexpr,
-    VALUE: tl.constexpr, CODE: tl.constexpr, TAKE: tl.constexpr, PACKED: tl.constexpr,
+    VALUE: tl.constexpr, CODE: tl.constexpr, TAKE: tl.constexpr, PACKED: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """The same for 16-bit floats whose rows are read in chunks: first over the rows, every column by itself, as they
     lie in the registers; then over the columns. Among equal winners of columns the one with the lowest code came
     first."""
-    block, block_d, block_h, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
+    block, block_d, block_h, wb, ib = place(ni, nw, ph, pd, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     ow = along(wb, BW, 0, IDX)
@@ -366,9 +366,9 @@ def scan_chunks(
             now_nans = ()
             for m in tl.static_range(COLUMNS):
                 if m == 0:  # beyond the last window anything will do
-                    value = tl.load(row + spots[0], mask=insides[0]).to(KIND)
+                    value = tl.load(row + spots[0], mask=insides[0], eviction_policy=HINT).to(KIND)
                 else:
-                    value = tl.load(row + spots[m], mask=insides[m], other=LOWER).to(KIND)
+                    value = tl.load(row + spots[m], mask=insides[m], other=LOWER, eviction_policy=HINT).to(KIND)
                 code = tl.zeros(value.shape, tl.int16)
                 for j in tl.static_range(OWN_H):
                     best, at, nan = _one_more(
@@ -439,12 +439,13 @@ def mean_rows(
     OWN_D: tl.constexpr, OWN_H: tl.constexpr, KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     SD: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr, PADDED: tl.constexpr,
     CHUNK: tl.constexpr, BEFORE: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, SUM: tl.constexpr, TWOFOLD: tl.constexpr, WHOLE: tl.constexpr, DIVISORS: tl.constexpr,
+    HINT: tl.constexpr,
 ):  # fmt: skip
     """The average of every window: rows first, each once, then over the rows."""
-    block, block_d, block_h, wb, ib = place(ni, nw, ph, pd, FLAT, ONE_W, ONE_I)
+    block, block_d, block_h, wb, ib = place(ni, nw, ph, pd, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     ow = along(wb, BW, 0, IDX)
@@ -472,15 +473,17 @@ def mean_rows(
             # Rows in the padding are read as rows without elements.
             real = (at_d == first_d + s_d) & (at_h == first_h + s_h) if PADDED else at_h == at_h
             if CHUNK > 0:
-                elements = _chunks(row, images, wb, tl.where(real, w, 0), w, True, KW, BEFORE, CHUNK, R, BW, IDX)
+                size = tl.where(real, w, 0)
+                elements = _chunks(row, images, wb, size, w, True, KW, BEFORE, CHUNK, R, BW, IDX, HINT)
             for lw in tl.static_range(KW):
                 if CHUNK > 0:
                     total += elements[lw].to(SUM)
                 elif PADDED:
                     inside = (origin_w + lw >= 0) & (origin_w + lw < w) & real
-                    total += tl.load(row + spots[lw], mask=inside.broadcast_to(BW, R, BI), other=0).to(SUM)
+                    inside = inside.broadcast_to(BW, R, BI)
+                    total += tl.load(row + spots[lw], mask=inside, other=0, eviction_policy=HINT).to(SUM)
                 else:
-                    total += tl.load(row + spots[lw]).to(SUM)
+                    total += tl.load(row + spots[lw], eviction_policy=HINT).to(SUM)
             now = ()
             for i in tl.static_range(OWN_D):
                 for j in tl.static_range(OWN_H):

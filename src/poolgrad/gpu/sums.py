@@ -118,13 +118,13 @@ def mean(
     outer, inner, d, h, w, md, mh, mw, nw, ni, sd, sh, sw, bd, bh, bw, dd, dh, dw, ed, eh, ew, kd, kh, kw, qw,
     KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, PAIRS: tl.constexpr, PHASE: tl.constexpr,
     PADDED: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, LISTED: tl.constexpr, DILATED: tl.constexpr, DIVISORS: tl.constexpr, SUM: tl.constexpr,
-    TWOFOLD: tl.constexpr, WHOLE: tl.constexpr,
+    TWOFOLD: tl.constexpr, WHOLE: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """The average of every window. Rows outside the array are read as their nearest neighbours, and left out."""
-    block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
+    block, od, oh, wb, ib = place(ni, nw, mh, md, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     ow = along(wb, BW, 0, IDX)
@@ -156,7 +156,7 @@ def mean(
                 row_low = tl.zeros([BW, R, BI], KIND)
                 if PAIRS:
                     for t in tl.static_range((PHASE + 1) // 2, (PHASE - KW) // 2, -1):
-                        even, odd = pair(row, images, wb.to(IDX) * BW - qw - t, w, 0, PADDED, R, BW, IDX)
+                        even, odd = pair(row, images, wb.to(IDX) * BW - qw - t, w, 0, PADDED, R, BW, IDX, HINT)
                         if PHASE - 2 * t >= 0:
                             more, rest = widen(even, SUM, TWOFOLD)
                             row_high, row_low = add(row_high, row_low, more, rest, TWOFOLD)
@@ -168,10 +168,11 @@ def mean(
                         at = images + (origin_w + lw * dw) * inner + c
                         if PADDED or LISTED or not FULL:
                             inside = (lw >= first_w) & (lw <= last_w) & (c < inner)
-                            value = tl.load(row + at, mask=inside.broadcast_to(BW, R, BI), other=0)
+                            inside = inside.broadcast_to(BW, R, BI)
+                            value = tl.load(row + at, mask=inside, other=0, eviction_policy=HINT)
                         else:
                             at_w = origin_w + clamp(lw, first_w, last_w) * dw
-                            value = tl.load(row + (images + at_w * inner + c))
+                            value = tl.load(row + (images + at_w * inner + c), eviction_policy=HINT)
                         more, rest = widen(value, SUM, TWOFOLD)
                         row_high, row_low = add(row_high, row_low, more, rest, TWOFOLD)
                 if PADDED or LISTED:

@@ -28,29 +28,37 @@ kernel = triton.jit(do_not_specialize=SIZES)
 
 
 @triton.jit
-def place(ni, nw, nh, nd, FLAT: tl.constexpr, ONE_W: tl.constexpr, ONE_I: tl.constexpr):
+def place(ni, nw, nh, nd, ORDER: tl.constexpr, ONE_W: tl.constexpr, ONE_I: tl.constexpr):
     """Which tile this program owns: blocks of images, of rows and of channels, and the place on the first two axes.
 
-    Neighbouring programs are neighbours on H, then on D: they find each other's rows in the cache. FLAT: the grid has
-    one dimension, because one of the three would be too long. ONE_W, ONE_I: there is only one block to find.
+    Neighbouring programs are neighbours on H, then on D: they find each other's rows in the cache. ORDER "across": they
+    are neighbours on a row first. "flat": the grid has one dimension, because one of the three would be too long.
+    ONE_W, ONE_I: there is only one block to find.
     """
-    if FLAT:
+    if ORDER == "across":
+        row = tl.program_id(0)
+        h = tl.program_id(1)
+        d = tl.program_id(2) % nd
+        rest = tl.program_id(2) // nd
+    elif ORDER == "flat":
         h = tl.program_id(0) % nh
         d = tl.program_id(0) // nh % nd
-        rest = tl.program_id(0) // nh // nd
+        row = tl.program_id(0) // nh // nd
     else:
         h = tl.program_id(0)
         d = tl.program_id(1)
-        rest = tl.program_id(2)
-    i = rest * 0
-    w = rest * 0
+        row = tl.program_id(2)
+    i = row * 0
+    w = row * 0
     if not ONE_I:
-        i = rest % ni
-        rest = rest // ni
+        i = row % ni
+        row = row // ni
     if not ONE_W:
-        w = rest % nw
-        rest = rest // nw
-    return rest, d, h, w, i
+        w = row % nw
+        row = row // nw
+    if ORDER == "across":
+        row = rest
+    return row, d, h, w, i
 
 
 @triton.jit
@@ -112,16 +120,20 @@ def clamp(at, low, high):
 
 
 @triton.jit
-def pair(row, images, p, size, fill, PADDED: tl.constexpr, R: tl.constexpr, BW: tl.constexpr, IDX: tl.constexpr):
+def pair(
+    row, images, p, size, fill, PADDED: tl.constexpr, R: tl.constexpr, BW: tl.constexpr, IDX: tl.constexpr,
+    HINT: tl.constexpr,
+):  # fmt: skip
     """Elements 2p and 2p + 1 of a row for neighbouring p, read as what they are: neighbours.
 
     Without padding only places beyond the result lie outside, and what they get does not matter.
     """
     at = 2 * p + tl.arange(0, 2 * BW).to(IDX)[:, None, None]
     if PADDED:
-        both = tl.load(row + (images + at), mask=((at >= 0) & (at < size)).broadcast_to(2 * BW, R, 1), other=fill)
+        inside = ((at >= 0) & (at < size)).broadcast_to(2 * BW, R, 1)
+        both = tl.load(row + (images + at), mask=inside, other=fill, eviction_policy=HINT)
     else:
-        both = tl.load(row + (images + at), mask=(at < size).broadcast_to(2 * BW, R, 1))
+        both = tl.load(row + (images + at), mask=(at < size).broadcast_to(2 * BW, R, 1), eviction_policy=HINT)
     return tl.split(tl.permute(tl.reshape(both, [BW, 2, R, 1]), (0, 2, 3, 1)))
 
 

@@ -89,7 +89,7 @@ def _over_row(
     best, code, row, way, images, origin_w, first_w, last_w, ow, wb, c, w, inner, dw, qw, target, START: tl.constexpr,
     KW: tl.constexpr, PAIRS: tl.constexpr, PHASE: tl.constexpr, PADDED: tl.constexpr, LOW: tl.constexpr,
     R: tl.constexpr, BW: tl.constexpr, FULL: tl.constexpr, IDX: tl.constexpr, COMPUTE: tl.constexpr,
-    EQUAL: tl.constexpr, FLOAT: tl.constexpr, IGNORE: tl.constexpr, LOOSE: tl.constexpr,
+    EQUAL: tl.constexpr, FLOAT: tl.constexpr, IGNORE: tl.constexpr, LOOSE: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """The winner so far after one row of the window, whose first code is START. Its elements lie `way` and some from
     `row`: what differs between images is in the one, what differs between rows in the other.
@@ -103,7 +103,7 @@ def _over_row(
                 t = (PHASE - KW) // 2 + 1 + j
             else:
                 t = (PHASE + 1) // 2 - j
-            low, high = pair(row, images, wb.to(IDX) * BW - qw - t, w, LOW, PADDED, R, BW, IDX)
+            low, high = pair(row, images, wb.to(IDX) * BW - qw - t, w, LOW, PADDED, R, BW, IDX, HINT)
             after_low = (ow - qw - t >= 0) & (2 * (ow - qw - t) + 1 < w)
             if EQUAL and PHASE - 2 * t + 1 < KW:
                 at = START + PHASE - 2 * t + 1
@@ -120,9 +120,9 @@ def _over_row(
             lw = KW - 1 - j if EQUAL else j
             spot = (origin_w + clamp(lw, first_w, last_w) * dw) * inner + c
             if FULL:
-                value = tl.load(row + (way + spot))
+                value = tl.load(row + (way + spot), eviction_policy=HINT)
             else:
-                value = tl.load(row + (way + spot), mask=c < inner, other=0)
+                value = tl.load(row + (way + spot), mask=c < inner, other=0, eviction_policy=HINT)
             if LOOSE:
                 value = value.to(COMPUTE)
                 code = tl.where(value > best, START + lw, code)
@@ -139,11 +139,11 @@ def scan(
     outer, inner, d, h, w, md, mh, mw, nw, ni, sd, sh, sw, bd, bh, bw, dd, dh, dw, ed, eh, ew, qw,
     KD: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr, PAIRS: tl.constexpr, PHASE: tl.constexpr,
     PADDED: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, LISTED: tl.constexpr, DILATED: tl.constexpr, COMPUTE: tl.constexpr, LOWEST: tl.constexpr,
     FLOAT: tl.constexpr, IGNORE: tl.constexpr, EQUAL: tl.constexpr, VALUE: tl.constexpr, CODE: tl.constexpr,
-    TAKE: tl.constexpr, SKIP: tl.constexpr,
+    TAKE: tl.constexpr, SKIP: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """Finds the winner of every window: its value, its code, or what another array has in its place.
 
@@ -152,7 +152,7 @@ def scan(
     PAIRS: rows with stride 2 and one channel are read two elements at a time; PHASE is the padding's parity, qw half
     of it. SKIP: windows differ, and rows that one of them does not have are not read.
     """
-    block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
+    block, od, oh, wb, ib = place(ni, nw, mh, md, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     ow = along(wb, BW, 0, IDX)
@@ -193,14 +193,14 @@ def scan(
                     best, code = _over_row(
                         best, code, x + images, (at_d * h + at_h) * w * inner, images, origin_w, first_w, last_w,
                         ow, wb, c, w, inner, dw, qw, target, (ld * KH + lh) * KW, KW, PAIRS, PHASE, PADDED, LOW, R, BW,
-                        FULL, IDX, COMPUTE, EQUAL, FLOAT, IGNORE, LOOSE,
+                        FULL, IDX, COMPUTE, EQUAL, FLOAT, IGNORE, LOOSE, HINT,
                     )  # fmt: skip
             else:
                 row = x + (at_d.to(tl.int64) * h + at_h) * row_length
                 best, code = _over_row(
                     best, code, row, images, images, origin_w, first_w, last_w, ow, wb, c, w, inner, dw, qw, target,
                     (ld * KH + lh) * KW, KW, PAIRS, PHASE, PADDED, LOW, R, BW, FULL, IDX, COMPUTE, EQUAL, FLOAT, IGNORE,
-                    LOOSE,
+                    LOOSE, HINT,
                 )  # fmt: skip
         if PADDED:
             code = real_code(code, first_d, first_h, first_w, KH, KW).to(IDX)
@@ -257,13 +257,13 @@ def scan(
 def take(
     v, code_in, y, origins_d, origins_h, origins_w, stops_d, stops_h, stops_w,
     outer, inner, d, h, w, md, mh, mw, nw, ni, sd, sh, sw, bd, bh, bw, dd, dh, dw, eh, ew, images,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, LISTED: tl.constexpr, INDEX: tl.constexpr, FAULT: tl.constexpr,
 ):  # fmt: skip
     """What v has in the place of every choice. INDEX: that place itself, counted through the "spatial" block of its
     channel, its "image" or the whole "batch". FAULT: whether a code names no element of its window."""
-    block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
+    block, od, oh, wb, ib = place(ni, nw, mh, md, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     ow = along(wb, BW, 0, IDX)
@@ -310,13 +310,13 @@ def take(
 def members(
     x, y, v, out_sum, out_count, origins_d, origins_h, origins_w, stops_d, stops_h, stops_w,
     outer, inner, d, h, w, md, mh, mw, nw, ni, dd, dh, dw, ed, eh, ew,
-    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, FLAT: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, BI: tl.constexpr, FULL: tl.constexpr, ORDER: tl.constexpr,
     ONE_W: tl.constexpr, ONE_I: tl.constexpr, ALIGN: tl.constexpr, ALIGN_OUT: tl.constexpr,
     IDX: tl.constexpr, SUM: tl.constexpr, TWOFOLD: tl.constexpr, WHOLE: tl.constexpr, COUNT: tl.constexpr,
     SPLIT: tl.constexpr,
 ):  # fmt: skip
     """Over the elements of a window that equal y: how many there are (COUNT), or the sum or (SPLIT) average of v."""
-    block, od, oh, wb, ib = place(ni, nw, mh, md, FLAT, ONE_W, ONE_I)
+    block, od, oh, wb, ib = place(ni, nw, mh, md, ORDER, ONE_W, ONE_I)
     w, mw, inner = lengths(w, mw, inner, ALIGN, ALIGN_OUT, BI)
     r = along(block, R, 1, IDX)
     ow = along(wb, BW, 0, IDX)
