@@ -440,7 +440,7 @@ def test_windows_that_lie_apart_have_the_bits_of_channels(rng, dtype, windows):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
-@pytest.mark.parametrize(("k", "s"), [(2, 2), (3, 1), (3, 2), (33, 1)])
+@pytest.mark.parametrize(("k", "s"), [(2, 2), (3, 1), (3, 2), (33, 1), (150, 1)])
 def test_a_row_that_threads_share_has_the_bits_of_one_among_many(rng, dtype, k, s):
     width = 300_001 // dtype_of(dtype).itemsize
     windows = [pw.regular(1, 1, 1), pw.regular(width, k, s, "SAME")]

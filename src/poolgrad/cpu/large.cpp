@@ -174,7 +174,7 @@ template <class Order, Carry carry> struct Doubling {
         Loads carried;
     };
 
-    POOLGRAD_INLINE Item item(int64_t at) const {
+    static POOLGRAD_INLINE Item item(const Row& row, int64_t at) {
         Item found{load<Keys>(row.keys + at), {}};
         if constexpr (carries) found.carried = load<Loads>(row.loads + at);
         return found;
@@ -188,20 +188,22 @@ template <class Order, Carry carry> struct Doubling {
 
     // result[to...] = the first of the largest among `ways` keys that are `shift` apart, the first of them at a.
     template <int ways> POOLGRAD_INLINE void choose(const Row& result, int64_t to, int64_t a, int64_t shift, int64_t count) const {
+        const Row from = row;   // in registers, which no store can change
+        const auto [keys, loads] = result;
         int64_t q = 0;
         for (; q + lanes <= count; q += lanes) {
             const int64_t at = a + q;
-            Item best = merge(item(at), item(at + shift));
-            if constexpr (ways == 4) best = merge(best, merge(item(at + 2 * shift), item(at + 3 * shift)));
-            store(result.keys + to + q, best.key);
-            if constexpr (carries) store(result.loads + to + q, best.carried);
+            Item best = merge(item(from, at), item(from, at + shift));
+            if constexpr (ways == 4) best = merge(best, merge(item(from, at + 2 * shift), item(from, at + 3 * shift)));
+            store(keys + to + q, best.key);
+            if constexpr (carries) store(loads + to + q, best.carried);
         }
         for (; q < count; ++q) {
             int64_t best = a + q;
-            for (int i = 1; i < ways; ++i)
-                if (order.wins_one(static_cast<Narrow>(row.keys[a + q + i * shift]), static_cast<Narrow>(row.keys[best]))) best = a + q + i * shift;
-            result.keys[to + q] = row.keys[best];
-            if constexpr (carries) result.loads[to + q] = row.loads[best];
+            for (int64_t at = best + shift; at < a + q + ways * shift; at += shift)
+                if (order.wins_one(static_cast<Narrow>(from.keys[at]), static_cast<Narrow>(from.keys[best]))) best = at;
+            keys[to + q] = from.keys[best];
+            if constexpr (carries) loads[to + q] = from.loads[best];
         }
     }
 

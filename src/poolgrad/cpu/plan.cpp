@@ -263,21 +263,22 @@ template <class F> void Plan::each_box(bool outputs, int64_t bytes, double scrat
     });
 }
 
-// Whole images, or slabs of them that are cut on the first axis only.
+// Whole images, or slabs of them that are cut on one axis only, the first on which there is something to cut.
 template <class F> void Plan::each_slab(F&& f) const {
     if (inputs_ == 0) return;
     Tiles t{};
     t.rank = g_.rank;
     for (int a = 0; a < g_.rank; ++a) t.size[a] = t.tile[a] = in_size(a), t.count[a] = 1;
+    const int cut = outermost();
     // A slab visits all windows that reach into it, so it should be longer than the reach of a window.
-    const int64_t reach = g_.axes[0].extent * g_.axes[0].dilation;
+    const int64_t reach = g_.axes[cut].extent * g_.axes[cut].dilation;
     const int64_t wanted = std::max<int64_t>(1, 2 * get_num_threads() / std::max<int64_t>(1, g_.outer));
     const int64_t image_bytes = inputs_ / g_.outer * 4;
-    const int64_t most = std::min(in_size(0), in_size(0) / std::max<int64_t>(1, 2 * reach));
-    const int64_t slabs = std::max<int64_t>(1, std::min(g_.rank > 1 ? wanted : std::max(wanted, image_bytes >> 21), most));
-    t.tile[0] = ceil_div(in_size(0), image_bytes < small_work / 4 ? 1 : slabs);
-    t.count[0] = ceil_div(in_size(0), t.tile[0]);
-    t.total = g_.outer * t.count[0];
+    const int64_t most = std::min(in_size(cut), in_size(cut) / std::max<int64_t>(1, 2 * reach));
+    const int64_t slabs = std::max<int64_t>(1, std::min(cut < g_.rank - 1 ? wanted : std::max(wanted, image_bytes >> 21), most));
+    t.tile[cut] = ceil_div(in_size(cut), image_bytes < small_work / 4 ? 1 : slabs);
+    t.count[cut] = ceil_div(in_size(cut), t.tile[cut]);
+    t.total = g_.outer * t.count[cut];
     const int64_t group = std::max<int64_t>(1, std::min(t.total, tile_bytes / std::max<int64_t>(1, inputs_ * 4 / t.total)));
     parallel(ceil_div(t.total, group), [&](int64_t task, Scratch& scratch) {
         for (int64_t i = task * group; i < std::min(t.total, (task + 1) * group); ++i) f(t.box(i), scratch);
@@ -409,15 +410,18 @@ bool Plan::turns(Map map, DType type) const {
     const Axis& along = g_.axes[g_.rank - 1];
     const bool in_pairs = along.stride == 2 && along.window == 3 && along.dilation == 1;   // shares stay in registers
     const bool in_twos = flat && all_threes() && row >= vector_bytes / 2;                  // sums do, two rows at a time
+    const bool few = flat && g_.outer < most_planes && bytes >= 4;                        // one vector of planes or two at a time
     switch (map) {
-        case Map::mean: return !in_twos && (shorter || (g_.rank > 1 && visits_ > 4.5));
+        case Map::mean:
+            if (few && type == DType::f32 && (all_threes() || (visits_ <= 2 && row > lanes))) return false;
+            return !in_twos && (shorter || (g_.rank > 1 && visits_ > 4.5));
         case Map::spread: return integer_sums || (!in_twos && (shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5) && !in_pairs)));
         case Map::put:
         case Map::max_put:
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
         case Map::max_take: return shorter || (flat && visits_ > (bytes == 1 || (bytes <= 4 && row < 64) ? 2.5 : 5));
-        default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4));
+        default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4 && !(few && visits_ <= 2)));
     }
 }
 

@@ -89,7 +89,13 @@ template <class Order, Mode mode, What what> struct Scanner {
         const int64_t room = columns.rows * columns.pitch + reach * g.inner + margin;
         columns.keys = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(room)));
         columns.codes = static_cast<I*>(reserve(scratch, 3, sizeof(I) * static_cast<size_t>(room)));
-        for (int64_t i = 0; i < room; ++i) columns.keys[i] = lowest_real(), columns.codes[i] = static_cast<I>(most_elements);
+        for (int64_t r = 0, i = 0; r <= columns.rows; ++r) {   // what no column fills is padding
+            for (const int64_t behind = r < columns.rows ? r * columns.pitch + columns.begin : room; i < behind; ++i) {
+                columns.keys[i] = lowest_real();
+                if constexpr (writes_code) columns.codes[i] = static_cast<I>(most_elements);
+            }
+            i += columns.count;
+        }
     }
 
     static POOLGRAD_INLINE Key lowest_real() {
