@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.stamps
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 CORES  := $(shell getconf _NPROCESSORS_ONLN)
+# One more than there are cores: there is always a test that waits for a browser or a cluster.
+PYTEST := $(BIN)/python -m pytest -n $(shell expr $(CORES) + 1) --dist worksteal
 SOURCES := CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp)
 STUDIO := studio/hatch_build.py $(wildcard examples/*) \
 	$(shell find studio/web -name node_modules -prune -o -type f -print 2>/dev/null)
@@ -30,10 +32,10 @@ tour: ready-package  ## the four gradient operators on small data, in the termin
 	@$(BIN)/python examples/tour.py
 
 test: ready-test  ## the test suite, in some minutes
-	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
+	$(PYTEST)
 
 test-full: ready-test  ## the long sweeps too: huge arrays, and the kernels under sanitizers
-	$(BIN)/python -m pytest -n $(CORES) --dist worksteal
+	$(PYTEST)
 	POOLGRAD_STRICT=1 $(BIN)/python -m pytest -m full -p no:xdist
 	POOLGRAD_STRICT=1 $(BIN)/python -m pytest -p no:xdist studio/tests -k two_hundred
 	$(MAKE) sanitize
