@@ -436,7 +436,7 @@ template <class T, class Code> void take_run(const Scan& job, const Box& box, Sc
 
 // ---- put ------------------------------------------------------------------------------------------------------------
 
-template <class E, class Code, bool assign> struct CodedPut {
+template <class E, class Code> struct CodedPut {
     using Stored = typename E::Stored;
     using Sum = typename E::Sum;
     static constexpr int64_t kept_bytes = int64_t{1} << 19;
@@ -458,6 +458,7 @@ template <class E, class Code, bool assign> struct CodedPut {
     int64_t step[max_axes];       // of the sums
     int64_t total;                // sums of an image
     int64_t astray;               // from any window to a place that nobody reads
+    const Sum kept_sum;           // see after
     Sum* sums;
     int64_t *inside, *at_border;  // tables: of windows whose rows all lie in the box, and of those where only `kept` do
     Span kept[max_axes];
@@ -467,6 +468,7 @@ template <class E, class Code, bool assign> struct CodedPut {
           g(*job.geometry),
           axis(g.axes[g.rank - 1]),
           box(box),
+          kept_sum(kept_by_put<Sum>(job.assign)),
           inside(nullptr),
           at_border(nullptr) {
         const int last = g.rank - 1;
@@ -538,7 +540,7 @@ template <class E, class Code, bool assign> struct CodedPut {
 
     POOLGRAD_INLINE void add(Sum& sum, Stored value) const {
         const Sum wide = E::widen_one(value);
-        sum = assign ? wide : static_cast<Sum>(sum + wide);
+        sum = after(sum, wide, kept_sum);
     }
 
     // Where a code points from the origin of its window. Every code that one byte can hold has an entry. Others beyond the number of
@@ -771,9 +773,7 @@ void POOLGRAD_KERNEL(take_coded)(const Scan& job, const Box& box, Scratch& scrat
 
 void POOLGRAD_KERNEL(put_coded)(const Put& job, const Box& box, Scratch& scratch) {
     with_code(job.code_width, [&](auto code) {
-        with_put_sum(job.type, job.assign, [&](auto element, auto assign) {
-            CodedPut<decltype(element), decltype(code), decltype(assign)::value>(job, box, scratch).run();
-        });
+        with_put_sum(job.type, job.assign, [&](auto element) { CodedPut<decltype(element), decltype(code)>(job, box, scratch).run(); });
     });
 }
 

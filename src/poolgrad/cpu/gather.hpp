@@ -49,8 +49,7 @@ template <int lanes, class F> POOLGRAD_INLINE void blocks_of_channels(int64_t in
     int64_t c = 0;
     for (; c + 4 * lanes <= inner; c += 4 * lanes) f(Vectors<4>{}, c);
     if (c + 2 * lanes <= inner) f(Vectors<2>{}, c), c += 2 * lanes;
-    if (c + lanes <= inner) f(Vectors<1>{}, c), c += lanes;
-    if (c < inner) f(Vectors<1>{}, inner - lanes);
+    for (; c < inner; c += lanes) f(Vectors<1>{}, smaller(c, inner - lanes));
 }
 
 // Writes a finished row: past the caches if asked to.

@@ -92,6 +92,7 @@ template <class E> struct Averager {
     using Sum = typename E::Sum;
     using Sums = typename E::Sums;
     static constexpr int lanes = E::lanes;
+    static constexpr bool has_small = lanes > 1 && !for_long_windows<E>;   // windows that are small along a row
 
     const Mean& job;
     const Geometry& g;
@@ -332,7 +333,7 @@ template <class E> struct Averager {
     bool in_registers(int64_t w0, int64_t w1) {
         const bool small = axis.stride <= 2 && (axis.window == 2 || axis.window == 3) && axis.dilation == 1;
         even.begin = larger(w0, axis.even_begin), even.end = smaller(w1, axis.even_end);
-        if (lanes == 1 || g.inner != 1 || !small || !axis.uniform || even.begin >= even.end) return false;
+        if (!has_small || g.inner != 1 || !small || !axis.uniform || even.begin >= even.end) return false;
         for (int64_t o = w0; o < w1; ++o) {
             if (o == even.begin) o = even.end;
             if (o == w1) break;
@@ -526,7 +527,7 @@ template <class E> struct Averager {
                     }
                 }
                 if (in_lines) y = lines.open(n - box.n, y + w0 * g.inner) - w0 * g.inner;
-                if constexpr (lanes > 1) {
+                if constexpr (has_small) {
                     if (two) two_rows(y, by);
                     else if (registers) row_in_registers(y, by);
                     else row_of_elements(y, w0, w1);
@@ -549,6 +550,9 @@ template <class E> struct Spreader {
     using Sums = typename E::Sums;
     using Weight = decltype(E::weigh(1));
     static constexpr int lanes = E::lanes;
+    // Not where windows share nothing (sums as narrow as elements), nor where they are long.
+    static constexpr bool has_small = lanes > 1 && !for_long_windows<E> && !std::is_same_v<Sum, Stored>;   // windows of 3 along a row
+    static constexpr bool has_groups = has_small && sizeof(Sum) == 2 * sizeof(Stored);
 
     const Spread& job;
     const Geometry& g;
@@ -770,7 +774,7 @@ template <class E> struct Spreader {
     // Rows must be some: each window along them has its weight prepared.
     bool in_registers(const Box& box) {
         const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1];
-        if (lanes == 1 || g.inner != 1 || !axis.uniform || axis.window != 3 || axis.dilation != 1 || row_count(g, box) < some_rows) return false;
+        if (!has_small || g.inner != 1 || !axis.uniform || axis.window != 3 || axis.dilation != 1 || row_count(g, box) < some_rows) return false;
         if (axis.stride == 1) {
             if (axis.before != 1 || axis.count != axis.size || w1 - w0 != axis.size) return false;
             pairs.first = pairs.low = 0, pairs.last = pairs.high = pairs.room = w1, pairs.skip = 0;
@@ -852,8 +856,6 @@ template <class E> struct Spreader {
         static constexpr int back = stride == 2 ? 1 : 2;   // windows before the one that begins at an element which contain it too
         static constexpr bool lies_in(int row, int tap) { return stride == 2 ? (tap & row) == row : tap >= row && tap < row + 3; }
     };
-    // Not where windows share nothing (sums as narrow as elements), nor where they are long.
-    static constexpr bool has_groups = lanes > 1 && sizeof(Sum) == 2 * sizeof(Stored);
 
     template <class T> struct Group {
         int64_t offset[T::taps], divisor[T::taps];   // in an image of windows
@@ -1286,7 +1288,7 @@ template <class E> struct Spreader {
                 if (registers && same_divisors && tap_count) {
                     if (!in_place || copies > 1 || (job.streaming && aligned)) made = pairs.row + pairs.skip;
                     Stored* const row = made ? pairs.row : row_to();
-                    if constexpr (lanes > 1) axis.stride == 1 ? row_of_threes(row) : row_of_pairs(row);
+                    if constexpr (has_small) axis.stride == 1 ? row_of_threes(row) : row_of_pairs(row);
                 } else if (by_phase) {
                     made = row_by_phase(w0, w1, phases);
                 } else {

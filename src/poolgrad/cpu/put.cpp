@@ -14,7 +14,7 @@ template <class T, int lanes> POOLGRAD_INLINE const T* copy_lanes(T (&lane)[lane
     return lane;
 }
 
-template <class E, class Code, bool assign> struct Putter {
+template <class E, class Code> struct Putter {
     using Stored = typename E::Stored;
     using Sum = typename E::Sum;
     using I = typename IntOf<sizeof(Sum)>::type;
@@ -40,6 +40,7 @@ template <class E, class Code, bool assign> struct Putter {
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
     const int64_t grads_ahead, codes_ahead;   // see read_ahead
+    const Sum kept;                           // see after
 
     Putter(const Put& job, Scratch& scratch)
         : job(job),
@@ -47,31 +48,29 @@ template <class E, class Code, bool assign> struct Putter {
           axis(g.axes[g.rank - 1]),
           scratch(scratch),
           grads_ahead(read_ahead<Stored>(g, job.g, 1)),
-          codes_ahead(read_ahead<Code>(g, job.code, 1)) {}
+          codes_ahead(read_ahead<Code>(g, job.code, 1)),
+          kept(kept_by_put<Sum>(job.assign)) {}
 
     static POOLGRAD_INLINE Codes widen_codes(const Code* p) {
         if constexpr (sizeof(Code) == sizeof(I)) return load<Codes>(p);
         else return reinterpret_cast<Codes>(convert<typename IntOf<sizeof(I)>::natural, lanes>(load<Vec<Code, lanes>>(p)));
     }
 
-    static POOLGRAD_INLINE Sums select(Sums sum, Codes hit, Sums value) {
-        if constexpr (assign) return hit ? value : sum;
-        else return hit ? sum + value : sum;
-    }
-
     // What windows whose code is `wanted` add to some vectors.
-    template <int vectors> static POOLGRAD_INLINE void add_wanted(Sums (&sum)[vectors], const Code* codes, const Stored* grads, int64_t wanted) {
+    template <int vectors>
+    static POOLGRAD_INLINE void add_wanted(Sums (&sum)[vectors], const Code* codes, const Stored* grads, int64_t wanted, Sum kept) {
 #if defined(__AVX512BW__)
         if constexpr (sizeof(Code) == 1 && sizeof(Sums) == 64 && sizeof(Sum) >= 4) {   // compared without being widened
             for (int u = 0; u < vectors; ++u) {
                 const Sums value = E::widen_lanes(grads + u * lanes);
-                sum[u] = choose_lanes(equal_bytes<lanes>(codes + u * lanes, static_cast<uint8_t>(wanted)), sum[u], assign ? value : sum[u] + value);
+                sum[u] = choose_lanes(equal_bytes<lanes>(codes + u * lanes, static_cast<uint8_t>(wanted)), sum[u], after(sum[u], value, kept));
             }
             return;
         }
 #endif
         const Codes all = splat<I, lanes>(static_cast<I>(wanted));
-        for (int u = 0; u < vectors; ++u) sum[u] = select(sum[u], widen_codes(codes + u * lanes) == all, E::widen_lanes(grads + u * lanes));
+        for (int u = 0; u < vectors; ++u)
+            sum[u] = widen_codes(codes + u * lanes) == all ? after(sum[u], E::widen_lanes(grads + u * lanes), kept) : sum[u];
     }
 
     static POOLGRAD_INLINE void write(Stored* to, Sums sum, bool streaming) {
@@ -89,6 +88,7 @@ template <class E, class Code, bool assign> struct Putter {
         int64_t inner;
         bool streaming;
         int64_t grads_ahead, codes_ahead;
+        Sum kept;
 
         // Asks for what an output row later takes the place of this.
         POOLGRAD_INLINE void ask(int64_t grads, int64_t codes, int64_t count) const {
@@ -103,7 +103,7 @@ template <class E, class Code, bool assign> struct Putter {
         const int64_t at = output * rows.inner + c;
         if (n) rows.ask(sources[n - 1].grad + at, sources[n - 1].code + at, vectors * lanes);
         for (int64_t k = 0; k < n; ++k)
-            add_wanted<vectors>(sum, rows.code + sources[k].code + at, rows.grad + sources[k].grad + at, sources[k].wanted);
+            add_wanted<vectors>(sum, rows.code + sources[k].code + at, rows.grad + sources[k].grad + at, sources[k].wanted, rows.kept);
         for (int u = 0; u < vectors; ++u) write(gx + c + u * lanes, sum[u], rows.streaming);
     }
 
@@ -131,7 +131,7 @@ template <class E, class Code, bool assign> struct Putter {
 #pragma GCC unroll 16
                     for (int i = 0; i < count; ++i)
                         if (i >= o * step && i < o * step + size)
-                            add_wanted<vectors>(sum[i], codes + o * rows.inner, grads + o * rows.inner, taps[t].code + i - o * step);
+                            add_wanted<vectors>(sum[i], codes + o * rows.inner, grads + o * rows.inner, taps[t].code + i - o * step, rows.kept);
             }
 #pragma GCC unroll 16
             for (int i = 0; i < count; ++i)
@@ -164,12 +164,12 @@ template <class E, class Code, bool assign> struct Putter {
                 Sums value[vectors];
                 Codes at[vectors];
                 for (int u = 0; u < vectors; ++u) {
-                    value[u] = E::widen_lanes(values + c + u * lanes);
+                    value[u] = Sums{} + E::widen_lanes(values + c + u * lanes);   // a sum is never -0
                     at[u] = widen_codes(codes + c + u * lanes) - base;
                 }
                 for (int64_t p = 0; p < s; ++p)
                     for (int u = 0; u < vectors; ++u)
-                        write(gx + p * inner + c + u * lanes, select(Sums{}, at[u] == static_cast<I>(p), value[u]), streaming);
+                        write(gx + p * inner + c + u * lanes, at[u] == static_cast<I>(p) ? value[u] : Sums{}, streaming);
             });
     }
 
@@ -177,7 +177,7 @@ template <class E, class Code, bool assign> struct Putter {
     void row_of_channels(Stored* gx, int64_t w0, int64_t w1, const Phases* phases, const Source* sources, Source* room) {
         int64_t w = w0;
         const int64_t s = axis.stride;
-        const Rows rows{grad, code, g.inner, job.streaming, grads_ahead, codes_ahead};
+        const Rows rows{grad, code, g.inner, job.streaming, grads_ahead, codes_ahead, kept};
         if (phases && tap_count == 1 && axis.window == s && axis.dilation == 1) {
             const int64_t first = larger(axis.whole_begin, ceil_div(w0 + axis.before, s));
             const int64_t last = smaller(axis.whole_end, floor_div(w1 + axis.before, s));
@@ -191,7 +191,7 @@ template <class E, class Code, bool assign> struct Putter {
             const int64_t begin = smaller(w1, larger(w0, -phases->lowest * s - axis.before));
             const int64_t end = larger(begin, smaller(w1, (axis.count - phases->highest) * s - axis.before));
             for (; w < begin; ++w) all_channels(rows, gx + w * g.inner, room, sources_of(w, room), 0);
-            const bool threes = tap_count > 0 && axis.window == 3 && s <= 2 && axis.dilation == 1;
+            const bool threes = sizeof(Code) == 1 && tap_count > 0 && axis.window == 3 && s <= 2 && axis.dilation == 1;
             for (; threes && w < end && (w + axis.before) % s; ++w) all_channels(rows, gx + w * g.inner, room, sources_of(w, room), 0);
             for (; threes && w + together <= end; w += together) {
                 if (s == 1) some_inputs<3, 1, together>(rows, gx + w * g.inner, w + axis.before);
@@ -224,7 +224,7 @@ template <class E, class Code, bool assign> struct Putter {
 
     template <int vectors> POOLGRAD_INLINE void collect(Sums (&sum)[vectors], const Source* sources, int64_t n, int64_t f) const {
         for (int u = 0; u < vectors; ++u) sum[u] = Sums{};
-        for (int64_t k = 0; k < n; ++k) add_wanted<vectors>(sum, code + sources[k].code + f, grad + sources[k].grad + f, sources[k].wanted);
+        for (int64_t k = 0; k < n; ++k) add_wanted<vectors>(sum, code + sources[k].code + f, grad + sources[k].grad + f, sources[k].wanted, kept);
     }
 
     // The same where some lanes lie outside the row of outputs.
@@ -243,7 +243,7 @@ template <class E, class Code, bool assign> struct Putter {
             if (codes < static_cast<const Code*>(job.code.begin) || codes + lanes > static_cast<const Code*>(job.code.end))
                 codes = copy_lanes(code_lanes, codes, low, high);
             const Codes hit = (widen_codes(codes) == static_cast<I>(sources[k].wanted)) & lane_mask<I, lanes>(low, high);
-            sum = select(sum, hit, E::widen_lanes(values));
+            sum = hit ? after(sum, E::widen_lanes(values), kept) : sum;
         }
         return sum;
     }
@@ -305,8 +305,7 @@ template <class E, class Code, bool assign> struct Putter {
                 Sum sum{};
                 for (int64_t k = 0; k < n; ++k) {
                     if (static_cast<int64_t>(code[sources[k].code + c]) != sources[k].wanted) continue;
-                    const Sum value = E::widen_one(grad[sources[k].grad + c]);
-                    sum = assign ? value : static_cast<Sum>(sum + value);
+                    sum = after(sum, E::widen_one(grad[sources[k].grad + c]), kept);
                 }
                 gx[w * g.inner + c] = E::narrow_one(sum);
             }
@@ -359,22 +358,19 @@ template <class E, class Code, bool assign> struct Putter {
 void POOLGRAD_KERNEL(put_coded)(const Put&, const Box&, Scratch&);
 
 void POOLGRAD_KERNEL(put)(const Put& job, const Box& box, Scratch& scratch) {
-    with_put_sum(job.type, job.assign, [&](auto element, auto assign) {
+    // Windows of so many elements are better not visited.
+    if (job.code_width > 2) return POOLGRAD_KERNEL(put_coded)(job, box, scratch);
+    with_put_sum(job.type, job.assign, [&](auto element) {
         using E = decltype(element);
-        constexpr bool last = decltype(assign)::value;
 #if defined(__AVX512BW__)
-        if constexpr (!last && E::lanes <= 16 && typename E::Sum{1} / 2 != 0) {   // where halves exist
+        if constexpr (E::lanes <= 16 && typename E::Sum{1} / 2 != 0) {   // where halves exist
             const int apart = job.code_width == 1 ? threes_apart(*job.geometry) : 0;
             if (apart == 1) return Threes<E, 1>(job, box, scratch).run();
             if (apart == 2) return Threes<E, 2>(job, box, scratch).run();
         }
 #endif
-        switch (job.code_width) {
-            case 1: return Putter<E, uint8_t, last>(job, scratch).box(box);
-            case 2: return Putter<E, uint16_t, last>(job, scratch).box(box);
-            case 4: return Putter<E, uint32_t, last>(job, scratch).box(box);
-            default: return POOLGRAD_KERNEL(put_coded)(job, box, scratch);   // windows of so many elements are better not visited
-        }
+        if (job.code_width == 1) Putter<E, uint8_t>(job, scratch).box(box);
+        else Putter<E, uint16_t>(job, scratch).box(box);
     });
 }
 

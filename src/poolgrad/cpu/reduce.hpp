@@ -138,11 +138,7 @@ template <class Reducer> POOLGRAD_INLINE void channel_blocks(Reducer& r, const W
         r.template channels<2>(window, c);
         c += 2 * lanes;
     }
-    if (c + lanes <= inner) {
-        r.template channels<1>(window, c);
-        c += lanes;
-    }
-    if (c < inner) r.template channels<1>(window, inner - lanes);   // the last block overlaps the one before
+    for (; c < inner; c += lanes) r.template channels<1>(window, smaller(c, inner - lanes));   // the last block overlaps the one before
 }
 
 // Reads of lanes that no result depends on may fall outside the row, but never outside the array.

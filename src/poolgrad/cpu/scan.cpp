@@ -184,8 +184,8 @@ template <class Order, Mode mode, What what> struct Scanner {
         return true;
     }
 
-    // `fixed` is the window along the row, or 0 for any.
-    template <class Step, int fixed> __attribute__((noinline)) bool rows_by_columns(int64_t w0, int64_t w1, int64_t rows) {
+    // Those of some rows.
+    __attribute__((noinline)) bool compare_some_rows(int64_t rows) const {
         int64_t done = 0;
         if constexpr (!writes_code) {
             const bool in_twos = g.rank == 2 && tap_count > 1 && g.axes[0].stride == g.axes[0].dilation;
@@ -194,6 +194,12 @@ template <class Order, Mode mode, What what> struct Scanner {
         }
         for (; done < rows; ++done)
             if (!compare_all_rows<false>(done)) return false;
+        return true;
+    }
+
+    // `fixed` is the window along the row, or 0 for any.
+    template <class Step, int fixed> __attribute__((noinline)) bool rows_by_columns(int64_t w0, int64_t w1, int64_t rows) {
+        if (!compare_some_rows(rows)) return false;
         Codes zeros{}, nans{};
         const int64_t row = (w1 - w0) * g.inner, window = fixed ? fixed : axis.window, step = axis.dilation * g.inner;
         const int64_t end = columns.joined ? rows * row : row, lines = columns.joined ? 1 : rows;
@@ -347,7 +353,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         Keys key;
         if constexpr (hurried) {
             if constexpr (mode == Mode::maximum) {
-                if constexpr (masked) element = real ? element : Values{} + order.lowest();
+                if constexpr (masked) element = real ? element : Values{} + lowest_real();
                 s.sum += element;
                 if constexpr (writes_code || carries) hit = element > s.best;
                 s.best = larger_lanes(element, s.best);
@@ -410,14 +416,14 @@ template <class Order, Mode mode, What what> struct Scanner {
                 look_ahead((window.position + j * axis.dilation) * g.inner + c, vectors * lanes);
         if constexpr (can_hurry) {
             if (channels_done<vectors, true>(window, c)) return;
-            channels_with_care<vectors>(window, c);
+            channels_with_care(window, c, vectors);
         } else {
             channels_done<vectors, false>(window, c);
         }
     }
 
-    template <int vectors> __attribute__((noinline)) void channels_with_care(const Window& window, int64_t c) {
-        channels_done<vectors, false>(window, c);
+    __attribute__((noinline)) void channels_with_care(const Window& window, int64_t c, int vectors) {
+        for (int u = 0; u < vectors; ++u) channels_done<1, false>(window, c + u * lanes);
     }
 
     template <int vectors, bool hurried> POOLGRAD_INLINE bool channels_done(const Window& window, int64_t c) {
@@ -460,14 +466,15 @@ template <class Order, Mode mode, What what> struct Scanner {
         if (ahead && Step::stride > 0) look_ahead(block.position, vectors * lanes * Step::stride);
         if constexpr (can_hurry && (!masked || lowers || mode == Mode::equal)) {
             if (row_done<Step, masked, true, vectors>(block)) return;
-            row_with_care<Step, masked, vectors>(block);
+            row_with_care<Step, masked>(block, vectors);
         } else {
             row_done<Step, masked, false, vectors>(block);
         }
     }
 
-    template <class Step, bool masked, int vectors> __attribute__((noinline)) void row_with_care(const RowBlock& block) {
-        row_done<Step, masked, false, vectors>(block);
+    template <class Step, bool masked> __attribute__((noinline)) void row_with_care(RowBlock block, int vectors) {
+        block.count = vectors > 1 ? lanes : block.count;
+        for (int u = 0; u < vectors; ++u, block.output += lanes, block.position += lanes * Step::stride) row_done<Step, masked, false, 1>(block);
     }
 
     // Which lanes of a block are real at each local position; kept, since it is the same for all rows of a box.
@@ -537,7 +544,7 @@ template <class Order, Mode mode, What what> struct Scanner {
                 if (first) {
                     start(s[u], element, other, element_code);
                     if constexpr (masked && lowers) {
-                        s[u].best = Keys{} + order.lowest();
+                        s[u].best = Keys{} + (hurried ? lowest_real() : order.lowest());
                         if constexpr (can_hurry) s[u].sum = Keys{};
                         if constexpr (writes_code) s[u].at = kept->first + static_cast<I>(taps[0].code);
                     }
@@ -622,7 +629,7 @@ template <class Base> struct OneByOne : Base {
 template <class Order, Mode mode, What what> void run(const Scan& job, const Box& box, Scratch& scratch, Order order) {
     using Vectors = Scanner<Order, mode, what>;
     if constexpr (Vectors::writes_code || mode == Mode::choice) {
-        if (job.code_width > static_cast<int>(sizeof(typename Order::Stored))) {
+        if (sizeof(typename Order::Stored) < 8 && job.code_width > static_cast<int>(sizeof(typename Order::Stored))) {
             OneByOne<Vectors> r(job, order);
             return reduce_box(r, *job.geometry, box, scratch);
         }

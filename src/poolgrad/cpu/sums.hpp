@@ -127,8 +127,8 @@ template <class T, class S> struct Plain {
 // Sums of windows of more elements are kept in wider types.
 constexpr int64_t long_window = 2048;
 
-// Averages of short integers: their sums are whole numbers that float64 holds exactly, and quotients of such are never rounded
-// up to a whole number.
+// Averages of short integers, and of 32 bits in windows that are not long: their sums are whole numbers that float64 holds exactly,
+// and quotients of such are never rounded up to a whole number.
 template <class T> struct IntegerMean : Plain<T, double> {
     using Base = Plain<T, double>;
     using Base::lanes;
@@ -301,6 +301,9 @@ template <class T> struct IntegerShare {
     }
 };
 
+// Elements whose windows are long, so that they are not small along a row either.
+template <class E> constexpr bool for_long_windows = __is_same(E, LongHalfSum) || __is_same(E, LongBrainSum) || __is_same(typename E::Sum, int64_t);
+
 // What two vectors of sums become, part by part.
 template <class V, class F> POOLGRAD_INLINE V by_parts(V a, V b, F&& f) { return f(a, b); }
 template <class V, class F> POOLGRAD_INLINE Twofold<V> by_parts(Twofold<V> a, Twofold<V> b, F&& f) { return {f(a.high, b.high), f(a.low, b.low)}; }
@@ -381,20 +384,23 @@ template <class F> POOLGRAD_INLINE void with_wrapping_sum(DType type, F&& f) {
     }
 }
 
-template <bool yes> struct Flag {
-    static constexpr bool value = yes;
-};
-
-// What put adds up in, and whether it assigns instead: where the last window sets the element, only the width of elements matters.
+// What put adds up in. Where it assigns instead, so that the last window sets the element, only the width of elements matters.
 template <class F> POOLGRAD_INLINE void with_put_sum(DType type, bool assign, F&& f) {
-    if (!assign) return with_wrapping_sum(type, [&](auto element) { f(element, Flag<false>{}); });
+    if (!assign) return with_wrapping_sum(type, f);
     switch (dtype_bytes(type)) {
-        case 1: return f(Plain<uint8_t, uint8_t>{}, Flag<true>{});
-        case 2: return f(Plain<uint16_t, uint16_t>{}, Flag<true>{});
-        case 4: return f(Plain<uint32_t, uint32_t>{}, Flag<true>{});
-        default: return f(Plain<uint64_t, uint64_t>{}, Flag<true>{});
+        case 1: return f(Plain<uint8_t, uint8_t>{});
+        case 2: return f(Plain<uint16_t, uint16_t>{});
+        case 4: return f(Plain<uint32_t, uint32_t>{});
+        default: return f(Plain<uint64_t, uint64_t>{});
     }
 }
+
+// The sum of put after a value, one or a vector: integers keep nothing of what was there if `kept` is 0, which assigns, or all of it.
+template <class S, class Kept> POOLGRAD_INLINE S after(S sum, S value, Kept kept) {
+    if constexpr (Kept{1} / 2 == 0) return static_cast<S>((sum & kept) + value);
+    else return sum + value;
+}
+template <class Sum> POOLGRAD_INLINE Sum kept_by_put(bool assign) { return assign ? Sum{0} : static_cast<Sum>(-1); }
 
 template <class F> POOLGRAD_INLINE void with_exact_sum(DType type, bool is_long, F&& f) {
     switch (type) {
@@ -402,12 +408,12 @@ template <class F> POOLGRAD_INLINE void with_exact_sum(DType type, bool is_long,
         case DType::bf16: return is_long ? f(LongBrainSum{}) : f(BrainSum{});
         case DType::f32: return f(Plain<float, double>{});
         case DType::f64: return f(DoubleSum{});
-        case DType::i8: return is_long ? f(Plain<int8_t, int64_t>{}) : f(IntegerMean<int8_t>{});
-        case DType::i16: return is_long ? f(Plain<int16_t, int64_t>{}) : f(IntegerMean<int16_t>{});
+        case DType::i8: return f(IntegerMean<int8_t>{});
+        case DType::i16: return f(IntegerMean<int16_t>{});
         case DType::i32: return is_long ? f(Plain<int32_t, int64_t>{}) : f(IntegerMean<int32_t>{});
         case DType::i64: return f(Plain<int64_t, __int128>{});
-        case DType::u8: return is_long ? f(Plain<uint8_t, int64_t>{}) : f(IntegerMean<uint8_t>{});
-        case DType::u16: return is_long ? f(Plain<uint16_t, int64_t>{}) : f(IntegerMean<uint16_t>{});
+        case DType::u8: return f(IntegerMean<uint8_t>{});
+        case DType::u16: return f(IntegerMean<uint16_t>{});
         case DType::u32: return is_long ? f(Plain<uint32_t, int64_t>{}) : f(IntegerMean<uint32_t>{});
         case DType::u64: return f(Plain<uint64_t, __int128>{});
     }

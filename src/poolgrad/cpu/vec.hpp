@@ -376,24 +376,25 @@ POOLGRAD_INLINE Half narrow_half(float f) {
 // ---- how a maximum compares -----------------------------------------------------------------------------------------
 // An Order turns stored elements into keys and says which key wins. Ties never win, so the first maximum stays.
 
-template <class T, bool ignore_nan> struct FloatOrder {
+template <class T> struct FloatOrder {
     using Stored = T;
     using Key = T;
     static constexpr bool key_is_value = true;
     static constexpr bool has_nan = true;
+    bool ignore_nan;
     POOLGRAD_INLINE T key(T v) const { return v; }
     // Wins against nothing, and what is real and first stays the choice.
-    static POOLGRAD_INLINE T lowest() { return ignore_nan ? static_cast<T>(__builtin_nan("")) : static_cast<T>(-__builtin_inf()); }
+    POOLGRAD_INLINE T lowest() const { return ignore_nan ? static_cast<T>(__builtin_nan("")) : static_cast<T>(-__builtin_inf()); }
     template <class V> POOLGRAD_INLINE V keys(V v) const { return v; }
     POOLGRAD_INLINE T value(T k) const { return k; }
     template <class V> POOLGRAD_INLINE V values(V k) const { return k; }
     template <class V> POOLGRAD_INLINE auto wins(V x, V best) const {
-        if constexpr (ignore_nan) return (x > best) | ((best != best) & (x == x));
-        else return ~(x <= best) & (best == best);
+        if (ignore_nan) return (x > best) | ((best != best) & (x == x));
+        return ~(x <= best) & (best == best);
     }
     POOLGRAD_INLINE bool wins_one(T x, T best) const {
-        if constexpr (ignore_nan) return x > best || (best != best && x == x);
-        else return !(x <= best) && best == best;
+        if (ignore_nan) return x > best || (best != best && x == x);
+        return !(x <= best) && best == best;
     }
     template <class V> POOLGRAD_INLINE auto equals(V x, V y) const { return (x == y) | ((x != x) & (y != y)); }
     POOLGRAD_INLINE bool equals_one(T x, T y) const { return x == y || (x != x && y != y); }
@@ -457,8 +458,8 @@ template <class F> POOLGRAD_INLINE void with_order(DType type, bool ignore_nan, 
     switch (type) {
         case DType::f16: return f(HalfOrder{0x7c00, nan_key});
         case DType::bf16: return f(HalfOrder{0x7f80, nan_key});
-        case DType::f32: return ignore_nan ? f(FloatOrder<float, true>{}) : f(FloatOrder<float, false>{});
-        case DType::f64: return ignore_nan ? f(FloatOrder<double, true>{}) : f(FloatOrder<double, false>{});
+        case DType::f32: return f(FloatOrder<float>{ignore_nan});
+        case DType::f64: return f(FloatOrder<double>{ignore_nan});
         case DType::i8: return f(IntOrder<int8_t>{0});
         case DType::i16: return f(IntOrder<int16_t>{0});
         case DType::i32: return f(IntOrder<int32_t>{0});
