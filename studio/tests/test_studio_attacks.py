@@ -346,8 +346,19 @@ def test_a_worker_that_is_killed_is_replaced(server, tab):
 
 
 def _kill_workers(parent):
-    for child in _children(parent):
+    """All of them, the spare one too; when this returns they are dead."""
+    killed = _children(parent)
+    for child in killed:
         os.kill(int(child), 9)
+    while any(_parent(child) == parent and not _is_dead(child) for child in killed):
+        time.sleep(0.01)
+
+
+def _is_dead(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
 
 
 def _children(parent):

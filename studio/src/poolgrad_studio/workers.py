@@ -52,8 +52,13 @@ class Worker:
         self._reader = asyncio.create_task(self._read(on_event, on_end))
 
     def lives(self) -> bool:
-        """Whether the process is still there."""
-        return self._process.returncode is None
+        """Whether the process is still there. The system is asked, which knows before this process is told."""
+        if self._process.returncode is not None or not hasattr(os, "waitid"):
+            return self._process.returncode is None
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except ChildProcessError:
+            return False
 
     def send(self, message: Message) -> None:
         """Sends what is not answered."""
