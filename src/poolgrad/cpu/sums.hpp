@@ -4,6 +4,7 @@
 // integers are exact and cut toward zero.
 #pragma once
 
+#include <type_traits>
 #include <utility>
 
 #include "vec.hpp"
@@ -283,8 +284,10 @@ template <class T> struct IntegerShare {
     using Sum = Double2;
     static constexpr int lanes = 1;
     using Sums = Vec<double, 1>;   // not used
+    using Whole = std::conditional_t<sizeof(T) == 8, __int128, int64_t>;   // the wider one is slow
     static POOLGRAD_INLINE Double2 widen_one(T value) {
         const double high = static_cast<double>(value);
+        if constexpr (sizeof(T) < 8) return {high, 0};
         return {high, static_cast<double>(static_cast<__int128>(value) - static_cast<__int128>(high))};
     }
     static POOLGRAD_INLINE double weigh(int64_t count) { return static_cast<double>(count); }
@@ -293,7 +296,7 @@ template <class T> struct IntegerShare {
     static POOLGRAD_INLINE T narrow_one(Double2 sum) {
         const double high = __builtin_rint(sum.high);
         const double rest = (sum.high - high) + sum.low, near = __builtin_rint(rest);
-        __int128 result = static_cast<__int128>(high) + static_cast<__int128>(near);
+        Whole result = static_cast<Whole>(high) + static_cast<Whole>(near);
         const double left = rest - near;
         if (left > 0x1p-40 && result < 0) ++result;
         if (left < -0x1p-40 && result > 0) --result;
