@@ -598,6 +598,25 @@ def test_codes_of_windows_with_any_number_of_rows(rng, rows, dtype):
         assert_same_bits(backend.take(pool, v, choice), v[image, h + row, w * stride + column])
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int16"])
+@pytest.mark.parametrize("n", [17, 56])
+def test_windows_of_three_centred_on_every_element(rng, n, dtype):
+    """Nothing comes over the ends of rows that are done as one. A NaN or negative zero is found wherever it is."""
+    across = axis(n, 3, 1, "SAME")
+    for down in (axis(7, 3, 1, "SAME"), axis(9, 3, 1, "EXPLICIT", 2, 2, 2), axis(6, 2, 1)):
+        rows = down[0].size
+        check_all_maps(rng, (2, 3, rows, n), "NCHW", [down, across], dtype, specials=dtype in FLOATS)
+        pool = Pool.of((1, 1, rows, n), "NCHW", (down[0], across[0]))
+        for special in (np.nan, -0.0) if dtype in FLOATS else ():
+            for h in range(rows):
+                x = np.zeros(pool.shape, dtype_of(dtype))
+                x[0, 0, h, h % 2 * (n - 1)] = special
+                won = ref.choose(x, [down[1], across[1]], (2, 3), "first", "propagate")
+                y = ref.take(x, won, [down[1], across[1]], (2, 3))
+                assert_same_bits(backend.maximum(pool, x, "propagate"), y, f"{special} in row {h}")
+                assert_same_bits(backend.maximum_and_choice(pool, x, "propagate")[0], y, f"{special} in row {h}")
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64", "uint64"])
 def test_long_axes_are_done_in_parts(rng, dtype):
     """Parts of an axis join without a seam: windows shorter and longer than a part, cut by padding at both ends."""

@@ -55,6 +55,15 @@ struct Apart {
 
 constexpr int64_t most_apart = 64;   // elements of such a window
 
+constexpr int64_t threes_together = int64_t{1} << 11;   // bytes of rows that are written together (threes.hpp)
+
+// How many rows of so many bytes are whole lines of the cache.
+static inline int64_t rows_in_lines(int64_t bytes) {
+    int64_t rows = 1;
+    while (rows * bytes % 64 != 0) rows *= 2;
+    return rows;
+}
+
 // How far windows of 3 x 3 elements on the last two axes are apart: 1, 2 or 0 for other windows, and where more than two planes of them
 // share an element (threes.hpp).
 static inline int threes_apart(const Geometry& g) {

@@ -411,6 +411,7 @@ bool Plan::turns(Map map, DType type) const {
     const bool in_pairs = along.stride == 2 && along.window == 3 && along.dilation == 1;   // shares stay in registers
     const bool in_twos = flat && all_threes() && row >= vector_bytes / 2;                  // sums do, two rows at a time
     const bool few = flat && g_.outer < most_planes && bytes >= 4;                        // one vector of planes or two at a time
+    const bool shifted = in_twos && vector_bytes == 64 && bytes > 1;                      // columns are, to find the winners
     switch (map) {
         case Map::mean:
             if (few && type == DType::f32 && (all_threes() || (visits_ <= 2 && row > lanes))) return false;
@@ -420,7 +421,7 @@ bool Plan::turns(Map map, DType type) const {
         case Map::max_put:
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
-        case Map::max_take: return shorter || (flat && visits_ > (bytes == 1 || (bytes <= 4 && row < 64) ? 2.5 : 5));
+        case Map::max_take: return !shifted && (shorter || (flat && visits_ > (bytes == 1 || (bytes <= 4 && row < 64) ? 2.5 : 5)));
         default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4 && !(few && visits_ <= 2)));
     }
 }
@@ -566,7 +567,7 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
     if (by_slabs(type)) {
         each_slab([&](const Box& box, Scratch& scratch) { k.put_coded(job, box, scratch); });
     } else {
-        const bool threes = code_width == 1 && !assign && in_threes(type, false);
+        const bool threes = code_width == 1 && !assign && in_threes(type);
         job.streaming = job.streaming && (!threes || in_lines(bytes));
         if (!threes && turns(Map::put, type) && code_width <= bytes && each_turned(false, bytes, 1, 2, [&](Turned& t) {
                 Put mine = job;
@@ -595,18 +596,20 @@ bool Plan::by_slabs(DType type) const {
     return overlap_ * static_cast<double>(bytes) >= many_sums && kept <= between_bytes;
 }
 
-// Whether every row of the array begins and ends with a line of the cache, if the array does.
-bool Plan::in_lines(int64_t bytes) const { return in_size(g_.rank - 1) * bytes % 64 == 0; }
+// Whether the rows that are written together (threes.hpp) begin and end with a line of the cache, if the array does.
+bool Plan::in_lines(int64_t bytes) const {
+    const int64_t row = in_size(g_.rank - 1) * bytes, rows = rows_in_lines(row);
+    return row % 64 == 0 || (in_size(g_.rank - 2) % rows == 0 && rows * row <= threes_together);
+}
 
-// Whether put knows which windows of 3 x 3 elements an element lies in (threes.hpp), and rows are long enough for that to pay. If windows have
-// to be searched first, planes that are turned are as quick for longer.
-bool Plan::in_threes(DType type, bool searched) const {
+// Whether put knows which windows of 3 x 3 elements an element lies in (threes.hpp), and rows are long enough for that to pay.
+bool Plan::in_threes(DType type) const {
     if (type > DType::f64 || kernels().vector_bytes < 64) return false;
     const int apart = threes_apart(g_);
     const int64_t bytes = dtype_bytes(type), lanes = 64 / sum_bytes(type), row = out_size(g_.rank - 1);
-    if (apart == 1) return g_.rank == 2 && row >= (searched && bytes == 4 ? 4 : 3) * lanes;
+    if (apart == 1) return g_.rank == 2 && row >= 3 * lanes;
     // In volumes two planes of windows are compared for each plane of elements: that pays along long rows of whole lines.
-    if (g_.rank > 2) return apart == 2 && bytes == 4 && row >= 5 * lanes && in_lines(bytes);
+    if (g_.rank > 2) return apart == 2 && bytes == 4 && row >= 5 * lanes && in_size(g_.rank - 1) * bytes % 64 == 0;
     return apart == 2 && 4 * row >= (bytes < 4 ? 7 : bytes > 4 ? 12 : 4) * lanes;
 }
 
@@ -716,7 +719,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     if (equal) find.wanted = dense(equal, true, bytes);
     find.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     const Kernels& k = kernels();
-    const bool threes = find.code_width == 1 && in_threes(type, true), coded = !threes && follows_codes(type);
+    const bool threes = find.code_width == 1 && in_threes(type), coded = !threes && follows_codes(type);
     const double windows = static_cast<double>(outputs_) / static_cast<double>(std::max<int64_t>(1, inputs_));   // for an element
     const double scratch_bytes = coded ? static_cast<double>(sum_bytes(type)) : windows * find.code_width / 2;   // codes may fill half the cache
     const bool large = large_coded_ && (equal || !by_neighbours(type, ignore_nan));

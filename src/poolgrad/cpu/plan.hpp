@@ -79,7 +79,7 @@ private:
     bool by_slabs(DType type) const;
     bool follows_codes(DType type) const;
     bool in_lines(int64_t bytes) const;
-    bool in_threes(DType type, bool searched) const;
+    bool in_threes(DType type) const;
     bool by_columns(int64_t bytes) const;
     bool by_neighbours(DType type, bool ignore_nan) const;
     bool slides() const { return g_.rank == 2 || g_.rank == 3; }   // put that follows codes: along the first axis

@@ -1,4 +1,6 @@
 // choose, take and their fusions: the kernels that pick one element of every window.
+#include <utility>
+
 #include "kernels.hpp"
 #include "reduce.hpp"
 #include "slide.hpp"
@@ -29,6 +31,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         int64_t rows = 1;        // there is room for
         bool joined = false;     // rows follow one another without padding, here and in the results
         bool mended = false;     // although windows reach over their ends
+        const char *starts = nullptr, *ends = nullptr;   // a bit for every window: 0 for the first and the last of a row (see rows_by_shifts)
     };
 
     const Scan& job;
@@ -64,15 +67,15 @@ template <class Order, Mode mode, What what> struct Scanner {
     static constexpr bool two_zeros = Order::has_nan || !Order::key_is_value;
     using Natural = Vec<typename IntOf<sizeof(Key)>::natural, lanes>;   // codes that are compared
 
+    static constexpr int64_t no_column = 64;   // the code of padding: larger than those of the windows that are done this way, and fits any lane
     static constexpr int64_t together_bytes = 1 << 11, mended_bytes = 1 << 13;   // more, and memory waits meanwhile
 
     void prepare_columns(const Box& box, Scratch& scratch) {
-        constexpr int64_t most_elements = 64;   // so that the code of padding, which is larger than all others, fits any lane
         const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1], reach = (axis.window - 1) * axis.dilation;
         const bool steps = axis.stride == 1 || (axis.stride == 2 && g.inner == 1);
         if (g.rank == 1 || g.inner >= lanes || !axis.uniform || !steps) return;
         if (writes_code && axis.window < 3 && lanes < 8) return;   // two codes cost more to merge than two elements to visit
-        if (writes_code && g.elements > most_elements) return;
+        if (writes_code && g.elements > no_column) return;
         const int64_t from = w0 * axis.stride - axis.before, to = (w1 - 1) * axis.stride - axis.before + reach + 1;
         columns.first = larger(0, from) * g.inner;
         columns.count = smaller(axis.size, to) * g.inner - columns.first;
@@ -85,6 +88,22 @@ template <class Order, Mode mode, What what> struct Scanner {
         if (columns.joined && reach >= axis.stride) columns.joined = columns.mended = can_mend();
         columns.pitch = columns.joined ? columns.count : (to - from) * g.inner + margin;
         const int64_t most = (columns.mended ? mended_bytes : together_bytes) / (columns.pitch * static_cast<int64_t>(sizeof(Key)));
+#if defined(__AVX512BW__)
+        if (can_shift_rows(end)) {
+            columns.rows = larger(1, smaller(box.high[a] - box.low[a], mended_bytes / (axis.size * static_cast<int64_t>(sizeof(Key)))));
+            const int64_t bytes = columns.rows * axis.size / 8 + 8;
+            char* const bits = static_cast<char*>(reserve(scratch, 3, static_cast<size_t>(2 * bytes)));
+            __builtin_memset(bits, -1, static_cast<size_t>(2 * bytes));
+            for (int64_t p = 0; p < columns.rows * axis.size; p += axis.size) {
+                const int64_t last = p + axis.size - 1;
+                bits[p / 8] = static_cast<char>(bits[p / 8] & ~(1 << p % 8));
+                bits[bytes + last / 8] = static_cast<char>(bits[bytes + last / 8] & ~(1 << last % 8));
+            }
+            columns.starts = bits, columns.ends = bits + bytes;
+            columns.keys = reinterpret_cast<Key*>(bits);
+            return;
+        }
+#endif
         columns.rows = larger(1, smaller(box.high[a] - box.low[a], most));
         const int64_t room = columns.rows * columns.pitch + reach * g.inner + margin;
         columns.keys = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(room)));
@@ -92,7 +111,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         for (int64_t r = 0, i = 0; r <= columns.rows; ++r) {   // what no column fills is padding
             for (const int64_t behind = r < columns.rows ? r * columns.pitch + columns.begin : room; i < behind; ++i) {
                 columns.keys[i] = lowest_real();
-                if constexpr (writes_code) columns.codes[i] = static_cast<I>(most_elements);
+                if constexpr (writes_code) columns.codes[i] = static_cast<I>(no_column);
             }
             i += columns.count;
         }
@@ -148,12 +167,15 @@ template <class Order, Mode mode, What what> struct Scanner {
         return best;
     }
 
+    // Whether rows of windows that are neighbours read other rows of elements, so that no row is known from the one before.
+    bool dilated() const { return g.axes[g.rank - 2].dilation > 1; }
+
     bool has_negative_zero(int64_t rows) const {
         if constexpr (two_zeros) {
             const Codes sign = splat<I, lanes>(static_cast<I>(I{1} << (8 * sizeof(I) - 1)));
             for (int64_t r = 0; r < rows; ++r)
                 for (int64_t t = 0; t < tap_count; ++t)
-                    for (int64_t i = 0; (r == 0 || taps[t].fresh) && i < columns.count; i += lanes) {
+                    for (int64_t i = 0; (r == 0 || taps[t].fresh || dilated()) && i < columns.count; i += lanes) {
                         const auto at = smaller(i, columns.count - lanes);
                         if (any_lane(load<Codes>(x + columns.first + r * x_row + taps[t].offset + at) == sign)) return true;
                     }
@@ -184,6 +206,103 @@ template <class Order, Mode mode, What what> struct Scanner {
         return true;
     }
 
+    // What says that winners have to be looked at again.
+    struct Marks {
+        Codes zeros, nans;
+    };
+
+    bool is_certain(const Marks& marks, int64_t rows) const { return !any_lane(marks.nans) && (!any_lane(marks.zeros) || !has_negative_zero(rows)); }
+
+    // Writes what is wanted of a vector of winners, up to the end of the row.
+    POOLGRAD_INLINE void store_windows(Stored* values, char* chosen, int64_t f, int64_t end, Keys best, Natural at, Marks& marks) const {
+        const int width = job.code_width;
+        const Values value = order.values(best);
+        if constexpr (writes_value && two_zeros) marks.zeros |= best == Keys{};
+        if constexpr (writes_value && !Order::key_is_value) marks.nans |= best == order.nan_key;
+        if (f + lanes <= end) {
+            if constexpr (writes_value) store(values + f, value);
+            if constexpr (writes_code) store_codes<I, lanes>(chosen + f * width, width, reinterpret_cast<Codes>(at));
+        } else {
+            alignas(64) char some[8 * lanes];
+            if constexpr (writes_code) store_codes<I, lanes>(some, width, reinterpret_cast<Codes>(at));
+            if constexpr (writes_code) __builtin_memcpy(chosen + f * width, some, static_cast<size_t>((end - f) * width));
+            if constexpr (writes_value) store_some(values + f, value, end - f);
+        }
+    }
+
+#if defined(__AVX512BW__)
+    // Windows of three columns centred on every element, with codes of a byte, in rows that follow one another: the winners of the columns stay in
+    // registers, where they are shifted by one. What is shifted in from another row never wins.
+    static constexpr bool can_shift = by_columns && writes_code && sizeof(Key) >= 2;
+
+    struct ColumnWinners {
+        Keys best;
+        Codes at;
+    };
+
+    template <int count> POOLGRAD_INLINE ColumnWinners column_winners(const Stored* p, uint64_t real, bool all_new, Keys& sum) const {
+        ColumnWinners w;
+        const int64_t n = count ? count : tap_count;
+#pragma GCC unroll 3
+        for (int64_t t = 0; t < n; ++t) {
+            const Values element = count ? load<Values>(p + taps[t].offset) : load_lanes<Values, Stored>(p + taps[t].offset, real);
+            if constexpr (Order::has_nan)
+                if (all_new || taps[t].fresh) sum += element;
+            const Keys key = order.keys(element);
+            w.at = t > 0 ? (key > w.best ? Codes{} + static_cast<I>(taps[t].code) : w.at) : Codes{} + static_cast<I>(taps[0].code);
+            w.best = t > 0 ? larger_lanes(key, w.best) : key;
+        }
+        return w;
+    }
+
+    // Lanes [from, from + lanes) of two vectors.
+    template <int from, class V> static POOLGRAD_INLINE V shifted(V a, V b) {
+        return [&]<int... i>(std::integer_sequence<int, i...>)
+                   __attribute__((always_inline)) { return __builtin_shufflevector(a, b, (from + i)...); }(std::make_integer_sequence<int, lanes>{});
+    }
+
+    bool can_shift_rows(int64_t row) const {
+        const int64_t full = axis.size;
+        return can_shift && axis.window == 3 && axis.stride == 1 && axis.dilation == 1 && axis.before == 1 && g.inner == 1 && row == full &&
+               axis.count == full && x_row == full && code_row == full && (!writes_value || y_row == full) && job.code_width == 1;
+    }
+
+    __attribute__((noinline)) bool rows_by_shifts(int64_t rows) {
+        const int64_t end = rows * axis.size;
+        Keys sum{};
+        Marks marks{};
+        const auto winners_at = [&](int64_t f) __attribute__((always_inline)) {
+            const bool all_new = f < axis.size || dilated();
+            if (f + lanes <= end && tap_count == 3) return column_winners<3>(x + f, 0, all_new, sum);
+            return column_winners<0>(x + f, ~uint64_t{0} >> (64 - smaller(lanes, end - f)), all_new, sum);
+        };
+        ColumnWinners before{}, here = winners_at(0);
+        for (int64_t f = 0; f < end; f += lanes) {
+            if (ahead) look_ahead(f, lanes);
+            const ColumnWinners after = f + lanes < end ? winners_at(f + lanes) : here;
+            const uint64_t has_left = load<uint32_t>(columns.starts + f / 8), has_right = load<uint32_t>(columns.ends + f / 8);
+            const Keys none = Keys{} + lowest_real();
+            const Codes no_code = Codes{} + static_cast<I>(no_column);
+            const Keys left = keep_lanes<Stored>(shifted<lanes - 1>(before.best, here.best), has_left, none);
+            const Keys right = keep_lanes<Stored>(shifted<1>(here.best, after.best), has_right, none);
+            const Keys best = larger_lanes(right, larger_lanes(here.best, left));
+            Natural at = Natural{} - 1;
+            const auto meet_column = [&](Keys key, Codes code) __attribute__((always_inline)) {
+                const Natural mine = reinterpret_cast<Natural>(code), first = mine < at ? mine : at;
+                at = key == best ? first : at;
+            };
+            meet_column(left, keep_lanes<Stored>(shifted<lanes - 1>(before.at, here.at), has_left, no_code));
+            meet_column(here.best, here.at + static_cast<I>(1));
+            meet_column(right, keep_lanes<Stored>(shifted<1>(here.at, after.at) + static_cast<I>(2), has_right, no_code));
+            store_windows(y, code, f, end, best, at, marks);
+            before = here, here = after;
+        }
+        if constexpr (Order::has_nan)
+            if (any_nan(sum)) return false;
+        return is_certain(marks, rows);
+    }
+#endif
+
     // Those of some rows.
     __attribute__((noinline)) bool compare_some_rows(int64_t rows) const {
         int64_t done = 0;
@@ -200,7 +319,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     // `fixed` is the window along the row, or 0 for any.
     template <class Step, int fixed> __attribute__((noinline)) bool rows_by_columns(int64_t w0, int64_t w1, int64_t rows) {
         if (!compare_some_rows(rows)) return false;
-        Codes zeros{}, nans{};
+        Marks marks{};
         const int64_t row = (w1 - w0) * g.inner, window = fixed ? fixed : axis.window, step = axis.dilation * g.inner;
         const int64_t end = columns.joined ? rows * row : row, lines = columns.joined ? 1 : rows;
         const int width = job.code_width;
@@ -213,24 +332,13 @@ template <class Order, Mode mode, What what> struct Scanner {
                 if (end >= lanes) f = smaller(f, end - lanes);
                 Natural at;
                 const Keys best = compare_columns<Step>(keys + f * Step::stride, codes + f * Step::stride, window, step, at);
-                const Values value = order.values(best);
-                if constexpr (writes_value && two_zeros) zeros |= best == Keys{};
-                if constexpr (writes_value && !Order::key_is_value) nans |= best == order.nan_key;
-                if (f + lanes <= end) {
-                    if constexpr (writes_value) store(values + f, value);
-                    if constexpr (writes_code) store_codes<I, lanes>(chosen + f * width, width, reinterpret_cast<Codes>(at));
-                } else {
-                    alignas(64) char some[8 * lanes];
-                    if constexpr (writes_code) store_codes<I, lanes>(some, width, reinterpret_cast<Codes>(at));
-                    if constexpr (writes_code) __builtin_memcpy(chosen + f * width, some, static_cast<size_t>((end - f) * width));
-                    if constexpr (writes_value) store_some(values + f, value, end - f);
-                }
+                store_windows(values, chosen, f, end, best, at, marks);
             }
         }
         if constexpr (mends && fixed > 0) {
-            if (columns.mended && mend_ends<fixed>(rows, row)) zeros = ~Codes{};
+            if (columns.mended && mend_ends<fixed>(rows, row)) marks.zeros = ~Codes{};
         }
-        return !any_lane(nans) && (!any_lane(zeros) || !has_negative_zero(rows));
+        return is_certain(marks, rows);
     }
 
     // Stride 1 and as many windows as columns: rows can be joined, and windows that reach over their ends are done again.
@@ -274,6 +382,10 @@ template <class Order, Mode mode, What what> struct Scanner {
     bool whole_rows(int64_t w0, int64_t w1, int64_t rows) {
         if constexpr (by_columns) {
             if (!columns.keys) return false;
+#if defined(__AVX512BW__)
+            if constexpr (can_shift)
+                if (columns.starts) return rows_by_shifts(rows);
+#endif
             if constexpr (mends) {
                 if (columns.mended && axis.window == 5) return rows_by_columns<EveryElement, 5>(w0, w1, rows);
                 if (columns.mended && axis.window == 7) return rows_by_columns<EveryElement, 7>(w0, w1, rows);

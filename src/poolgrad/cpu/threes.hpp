@@ -23,7 +23,6 @@ template <class E, int S> struct Threes {
     static constexpr int kept = 4 * step;       // rows of windows: those that are read, and the next ones
     static constexpr int most_planes = 2;       // of windows that a plane of elements lies in
     static constexpr uint8_t none = 255;        // no element has this code
-    static constexpr int64_t together_bytes = int64_t{1} << 11;   // of results that are written together
 
     const Put& job;
     const Geometry& g;
@@ -55,7 +54,9 @@ template <class E, int S> struct Threes {
         count = floor_div(box.high[last] - 1 + along.before, S) + 1 - first;
         pitch = ceil_div(larger(count, lanes) + 2 * lanes, 64) * 64;
         width = box.high[last] - box.low[last];
-        most = larger(made, together_bytes / (width * static_cast<int64_t>(sizeof(Stored))));
+        most = larger(made, threes_together / (width * static_cast<int64_t>(sizeof(Stored))));
+        const int64_t in_lines = rows_in_lines(width * static_cast<int64_t>(sizeof(Stored)));
+        if (in_lines <= most) most -= most % in_lines;
         const size_t kept_codes = static_cast<size_t>(most_planes * kept * pitch), spare = static_cast<size_t>(made * larger(count, lanes) * S);
         sums = static_cast<Sum*>(reserve(scratch, 0, kept_codes * sizeof(Sum)));
         codes = static_cast<uint8_t*>(reserve(scratch, 1, kept_codes));

@@ -73,6 +73,24 @@ template <class T, class V> POOLGRAD_INLINE void store_some(T* p, V v, int64_t c
     __builtin_memcpy(p, &v, sizeof(T) * static_cast<size_t>(count));
 }
 
+#if defined(__AVX512BW__)
+// The lanes whose bits are set; the others are zero and not touched in memory.
+template <class V, class T> POOLGRAD_INLINE V load_lanes(const T* p, uint64_t bits) {
+    static_assert(sizeof(V) == 64);
+    if constexpr (sizeof(T) == 2) return reinterpret_cast<V>(_mm512_maskz_loadu_epi16(static_cast<__mmask32>(bits), p));
+    else if constexpr (sizeof(T) == 4) return reinterpret_cast<V>(_mm512_maskz_loadu_epi32(static_cast<__mmask16>(bits), p));
+    else return reinterpret_cast<V>(_mm512_maskz_loadu_epi64(static_cast<__mmask8>(bits), p));
+}
+
+// v in the lanes whose bits are set, `other` in the others; lanes are as wide as T.
+template <class T, class V> POOLGRAD_INLINE V keep_lanes(V v, uint64_t bits, V other) {
+    const __m512i a = reinterpret_cast<__m512i>(other), b = reinterpret_cast<__m512i>(v);
+    if constexpr (sizeof(T) == 2) return reinterpret_cast<V>(_mm512_mask_blend_epi16(static_cast<__mmask32>(bits), a, b));
+    else if constexpr (sizeof(T) == 4) return reinterpret_cast<V>(_mm512_mask_blend_epi32(static_cast<__mmask16>(bits), a, b));
+    else return reinterpret_cast<V>(_mm512_mask_blend_epi64(static_cast<__mmask8>(bits), a, b));
+}
+#endif
+
 // Writes past the caches; p must be aligned to the vector.
 template <class V> POOLGRAD_INLINE void stream(void* p, V v) {
 #if defined(__AVX512F__)
