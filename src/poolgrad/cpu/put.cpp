@@ -357,11 +357,22 @@ template <class E, class Code> struct Putter {
 
 void POOLGRAD_KERNEL(put_coded)(const Put&, const Box&, Scratch&);
 
+// Whether every element lies in one window at most, and at least so many channels in each element.
+static bool one_each(const Geometry& g, int64_t lanes) {
+    bool alone = g.inner >= lanes;
+    for (int d = 0; d < g.rank; ++d)
+        alone &= g.axes[d].count <= 1 || (g.axes[d].uniform && (g.axes[d].window - 1) * g.axes[d].dilation < g.axes[d].stride);
+    return alone;
+}
+
 void POOLGRAD_KERNEL(put)(const Put& job, const Box& box, Scratch& scratch) {
-    // Windows of so many elements are better not visited.
-    if (job.code_width > 2) return POOLGRAD_KERNEL(put_coded)(job, box, scratch);
     with_put_sum(job.type, job.assign, [&](auto element) {
         using E = decltype(element);
+        if (job.code_width > 2) {   // windows of so many elements are better not visited
+            if constexpr (sizeof(typename E::Stored) == 4)
+                if (job.code_width == 4 && one_each(*job.geometry, E::lanes)) return Putter<E, uint32_t>(job, scratch).box(box);
+            return POOLGRAD_KERNEL(put_coded)(job, box, scratch);
+        }
 #if defined(__AVX512BW__)
         if constexpr (E::lanes <= 16 && typename E::Sum{1} / 2 != 0) {   // where halves exist
             const int apart = job.code_width == 1 ? threes_apart(*job.geometry) : 0;
