@@ -101,6 +101,13 @@ CASES = {
         Tile((3, 5, 16), 1, 3, 2),
         Tile((6, 5, 16), 1, 3, 2),
     ),
+    "tiles that fill their columns": Case(
+        6,
+        (drawn(50, 12, 2, True), drawn(51, 4, 2, True), drawn(67, 100, 4, True)),
+        put=Tile((12, 4, 28), 1, 3, 2),
+        aligned=False,
+        wanted=(PUT,),
+    ),
     "unaligned": Case(3, (adaptive(11, 6), adaptive(15, 8), adaptive(24, 14)), F32, aligned=False),
     "unaligned, short": Case(3, (drawn(22, 24, 3, True), drawn(23, 24, 3, True)), BF16, aligned=False, wanted=WINNERS),
     "unaligned volumes, short": Case(
@@ -449,6 +456,9 @@ def test_tiles_fit(seed, monkeypatch):
             pitch = next(n for n in (32, 64, 128) if columns <= n)
             sums = 4 * axes[0].extent * tile.own[1] if put else 0
             assert on_h * on_w <= tile.each * 256 and tile.each <= 4
-            assert pitch * (tile.stages * rows * dtype.itemsize + sums) <= listed.SHARED
+            shared = pitch * (tile.stages * rows * dtype.itemsize + sums)
+            assert shared <= listed.SHARED
+            assert tile.blocks * shared <= 224 * 1024  # of an H200, which keeps the rest
+            assert (axes[0].extent - 1) * tile.own[1] * pitch < 2**15 or not put  # what `place` has room for
             assert all(0 < own <= n for own, n in zip(tile.own, listed.places_of(axes, put)))
             assert tile.own[2] % step == 0 or tile.own[2] == axes[2].size or not put
