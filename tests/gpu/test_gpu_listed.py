@@ -458,6 +458,7 @@ def test_tiles_fit(seed, monkeypatch):
             assert on_h * on_w <= tile.each * 256 and tile.each <= 4
             shared = pitch * (tile.stages * rows * dtype.itemsize + sums)
             assert shared <= listed.SHARED
+            assert tile.blocks >= 2
             assert tile.blocks * shared <= 224 * 1024  # of an H200, which keeps the rest
             assert (axes[0].extent - 1) * tile.own[1] * pitch < 2**15 or not put  # what `place` has room for
             assert all(0 < own <= n for own, n in zip(tile.own, listed.places_of(axes, put)))

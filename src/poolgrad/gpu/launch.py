@@ -221,10 +221,10 @@ def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments:
     r = min(_power(frame.outer), max(tile.elements // (bi * bw), 1))
     nw, ni = -(-places[2] // bw), -(-frame.inner // bi)
     d, h, w = frame.axes
-    order = "across" if frame.uniform and d.size > 1 and frame.inner > 1 and not tile.down else "down"
-    grid = (places[1], places[0], -(-frame.outer // r) * nw * ni)
-    if order == "across":
-        grid = (nw * ni, places[1], places[0] * -(-frame.outer // r))
+    order, grid = "down", (places[1], places[0], -(-frame.outer // r) * nw * ni)
+    across = (nw * ni, places[1], places[0] * -(-frame.outer // r))
+    if frame.uniform and d.size > 1 and frame.inner > 1 and not tile.down and max(across[1:]) <= LONGEST_GRID:
+        order, grid = "across", across
     if max(grid[1:]) > LONGEST_GRID:
         order, grid = "flat", (math.prod(grid), 1, 1)
     one = frame.inner == 1

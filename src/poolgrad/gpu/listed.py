@@ -39,7 +39,8 @@ MOST_EACH: Final = 4
 MOST_ROWS: Final = 64
 """How many rows a tile can have."""
 SHARED: Final = 96 * 1024
-"""So many bytes of shared memory leave room for a second block on a part of the GPU."""
+"""So many bytes of shared memory leave room for a second block on a part of the GPU; in so many, 15 bits say where a
+plane of sums begins."""
 RESERVE: Final = 32 * 1024
 """What then is left."""
 MORE: Final = 80 * 1024
@@ -337,7 +338,7 @@ def tile_of(axes: list[Seen], dtype: torch.dtype, vec: int, wanted: int, images:
                 if found > score:
                     best, score = Tile((planes, own_h, own_w), each, stages, shares[0]), found
     tiles = (1 if isinstance(axes[1], Images) else images) * -(-rows // best.own[1]) * -(-columns // own_w)
-    possible = [blocks for blocks in shares if blocks * shared(best) <= 2 * SHARED + RESERVE] or [1]
+    possible = [blocks for blocks in shares if blocks * shared(best) <= 2 * SHARED + RESERVE] or [2]
     _, own_d, blocks = max(
         (_busy(axes[0], n, put, tiles, parts * blocks), n, blocks) for n in range(1, planes + 1) for blocks in possible
     )
