@@ -99,6 +99,7 @@ template <class E> struct Averager {
     const Axis& axis;
     Scratch& scratch;
     const int64_t ahead;
+    const bool twice;   // see asks_twice
     const Stored* x = nullptr;   // the image's
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
@@ -108,22 +109,27 @@ template <class E> struct Averager {
         const Stored* x;
         const Tap* taps;
         int64_t count, ahead;
+        bool twice;
     };
-    Rows rows() const { return {x, taps, tap_count, ahead}; }
+    Rows rows() const { return {x, taps, tap_count, ahead, twice}; }
 
     Averager(const Mean& job, Scratch& scratch)
         : job(job),
           g(*job.geometry),
           axis(g.axes[g.rank - 1]),
           scratch(scratch),
-          ahead(read_ahead<Stored>(g, job.x)) {}
+          ahead(read_ahead<Stored>(g, job.x)),
+          twice(asks_twice(axis, job.x)) {}
 
     template <int vectors> static POOLGRAD_INLINE void add_rows(Sums (&sum)[vectors], const Rows& rows, int64_t at) {
         for (int u = 0; u < vectors; ++u) sum[u] = E::widen_lanes(rows.x + rows.taps[0].offset + at + u * lanes);
         for (int64_t t = 1; t < rows.count; ++t)
             for (int u = 0; u < vectors; ++u) sum[u] += E::widen_lanes(rows.x + rows.taps[t].offset + at + u * lanes);
         for (int64_t t = 0; rows.ahead && t < rows.count; ++t)
-            if (rows.taps[t].fresh) ask_for(rows.x + rows.taps[t].offset + at + rows.ahead, vectors * lanes);
+            if (rows.taps[t].fresh) {
+                ask_for(rows.x + rows.taps[t].offset + at + rows.ahead, vectors * lanes);
+                if (rows.twice) ask_for(rows.x + rows.taps[t].offset + at + rows.ahead, vectors * lanes);
+            }
     }
 
     using Count = typename E::Count;

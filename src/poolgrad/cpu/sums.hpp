@@ -406,16 +406,21 @@ template <class S, class Kept> POOLGRAD_INLINE S after(S sum, S value, Kept kept
 template <class Sum> POOLGRAD_INLINE Sum kept_by_put(bool assign) { return assign ? Sum{0} : static_cast<Sum>(-1); }
 
 template <class F> POOLGRAD_INLINE void with_exact_sum(DType type, bool is_long, F&& f) {
+    const auto bytes = [&](auto zero) {
+        if constexpr (vector_bytes == 64)   // only there whole numbers are quicker
+            if (is_long) return f(Plain<decltype(zero), int64_t>{});
+        return f(IntegerMean<decltype(zero)>{});
+    };
     switch (type) {
         case DType::f16: return is_long ? f(LongHalfSum{}) : f(HalfSum{});
         case DType::bf16: return is_long ? f(LongBrainSum{}) : f(BrainSum{});
         case DType::f32: return f(Plain<float, double>{});
         case DType::f64: return f(DoubleSum{});
-        case DType::i8: return f(IntegerMean<int8_t>{});
+        case DType::i8: return bytes(int8_t{});
         case DType::i16: return f(IntegerMean<int16_t>{});
         case DType::i32: return is_long ? f(Plain<int32_t, int64_t>{}) : f(IntegerMean<int32_t>{});
         case DType::i64: return f(Plain<int64_t, __int128>{});
-        case DType::u8: return f(IntegerMean<uint8_t>{});
+        case DType::u8: return bytes(uint8_t{});
         case DType::u16: return f(IntegerMean<uint16_t>{});
         case DType::u32: return is_long ? f(Plain<uint32_t, int64_t>{}) : f(IntegerMean<uint32_t>{});
         case DType::u64: return f(Plain<uint64_t, __int128>{});
