@@ -369,7 +369,7 @@ void POOLGRAD_KERNEL(put)(const Put& job, const Box& box, Scratch& scratch) {
     with_put_sum(job.type, job.assign, [&](auto element) {
         using E = decltype(element);
         if (job.code_width > 2) {   // windows of so many elements are better not visited
-            if constexpr (sizeof(typename E::Stored) == 4)
+            if constexpr (sizeof(typename E::Stored) >= 4)
                 if (job.code_width == 4 && one_each(*job.geometry, E::lanes)) return Putter<E, uint32_t>(job, scratch).box(box);
             return POOLGRAD_KERNEL(put_coded)(job, box, scratch);
         }
