@@ -424,6 +424,30 @@ def test_where_no_window_fits_gradients_are_zero(window, device):
         same(GPU.max_put(pool, x, g, ties, "propagate"), zeros)
 
 
+@pytest.mark.parametrize("shape", [(0, 3, 4, 4), (2, 0, 4, 4)], ids=["images", "channels"])
+@pytest.mark.parametrize("first", [1, 2], ids=["channels-last", "channels-first"])
+@pytest.mark.parametrize(
+    "window", [regular(4, 2, 2), regular(4, 3, 1), adaptive(4, 3)], ids=["apart", "overlap", "listed"]
+)
+def test_of_nothing_every_map_makes_nothing(shape, first, window, device):
+    shape = shape if first == 2 else (shape[0], *shape[2:], shape[1])
+    pool = Pool(shape, first, (window, window), shape[0])
+    x, g = (torch.ones(s, device=device) for s in (pool.shape, pool.out_shape))
+    choice = GPU.choose(pool, x, "propagate")
+    results = [GPU.maximum(pool, x, "propagate"), GPU.mean(pool, x), GPU.take(pool, x, choice)]
+    gradients = [GPU.put(pool, g, choice), GPU.put(pool, g, choice, assign=True), GPU.spread(pool, g)]
+    for ties in ("first", "all", "split"):
+        results.append(GPU.max_take(pool, x, x, ties, "propagate"))
+        gradients.append(GPU.max_put(pool, x, g, ties, "propagate"))
+    for scope in ("spatial", "image", "batch"):
+        index = GPU.choice_to_index(pool, choice, "int64", scope)
+        assert GPU.index_fault(pool, index, scope) is None
+        results.append(GPU.index_take(pool, x, index, scope))
+        gradients.append(GPU.index_put(pool, g, index, scope))
+    assert {tuple(y.shape) for y in (choice, *results)} == {pool.out_shape}
+    assert {tuple(gx.shape) for gx in gradients} == {pool.shape}
+
+
 def test_images_of_more_than_two_to_the_31_elements(device):
     """Most of the memory is never touched, so it costs nothing in the interpreter."""
     if device.type == "cuda" and torch.cuda.mem_get_info()[0] < 2**33:

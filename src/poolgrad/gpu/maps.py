@@ -314,7 +314,8 @@ def _absolute(pool: Pool, index: Tensor, scope: str) -> Tensor:
     spatial = math.prod(pool.spatial_shape)
     rows = torch.arange(pool.outer, device=index.device)[:, None, None] * spatial
     channels = torch.arange(pool.inner, device=index.device)
-    places = torch.add(index.reshape(pool.outer, -1, pool.inner), rows) * pool.inner
+    count = math.prod(windows.count for windows in pool.windows)  # -1 would not be known where nothing is pooled
+    places = torch.add(index.reshape(pool.outer, count, pool.inner), rows) * pool.inner
     return torch.add(places, channels).reshape(index.shape)
 
 
