@@ -80,6 +80,9 @@ static inline int threes_apart(const Geometry& g) {
     return stride <= 2 && planes <= 2 ? static_cast<int>(stride) : 0;
 }
 
+// Whether windows overlap, but are so few that most elements lie in the same ones as their neighbours.
+static inline bool few_windows(const Axis& axis) { return axis.uniform && axis.window > axis.stride && axis.count <= axis.size / 32; }
+
 // mean: the sum of the real elements of every window over its divisor, which is their number unless the axes say otherwise.
 struct Mean {
     const Geometry* geometry;

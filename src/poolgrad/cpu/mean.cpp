@@ -556,9 +556,8 @@ template <class E> struct Spreader {
     using Sums = typename E::Sums;
     using Weight = decltype(E::weigh(1));
     static constexpr int lanes = E::lanes;
-    // Not where windows share nothing (sums as narrow as elements), nor where they are long.
-    static constexpr bool has_small = lanes > 1 && !for_long_windows<E> && !std::is_same_v<Sum, Stored>;   // windows of 3 along a row
-    static constexpr bool has_groups = has_small && sizeof(Sum) == 2 * sizeof(Stored);
+    // Windows of 3 along a row. Not where windows share nothing (sums as narrow as elements), nor where they are long, nor for integers.
+    static constexpr bool has_small = lanes > 1 && sizeof(Sum) == 2 * sizeof(Stored);
 
     const Spread& job;
     const Geometry& g;
@@ -750,17 +749,26 @@ template <class E> struct Spreader {
         return nullptr;   // there are no vectors
     }
 
+    static bool same(Cover a, Cover b) { return a.first == b.first && a.last == b.last; }
+
+    // Neighbours that lie in the same windows are the same.
     void row_of_elements(Stored* gx, int64_t w0, int64_t w1) {
         const int64_t low = cover(axis, w0).first;
         const SumRow<E> shared = shares_of(low, larger(low, cover(axis, w1 - 1).last));
-        for (int64_t w = w0; w < w1; ++w) {
+        for (int64_t w = w0; w < w1;) {
             const Cover windows = cover(axis, w);
+            Stored* const made = gx + w * g.inner;
             for (int64_t c = 0; c < g.inner; ++c) {
                 Sum sum{};
                 for (int64_t o = windows.first; o < windows.last; ++o)
                     if (contains(axis, o, w)) sum = sum + shared.get((o - low) * g.inner + c);
-                gx[w * g.inner + c] = E::narrow_one(sum);
+                made[c] = E::narrow_one(sum);
             }
+            int64_t end = axis.uniform && axis.dilation == 1 ? w1 : w + 1;   // up to where the next window begins, or one ends
+            if (windows.last < axis.count) end = smaller(end, windows.last * axis.stride - axis.before);
+            if (windows.first < windows.last) end = smaller(end, windows.first * axis.stride - axis.before + axis.window);
+            for (++w; w < end; ++w)
+                for (int64_t c = 0; c < g.inner; ++c) gx[w * g.inner + c] = made[c];
         }
     }
 
@@ -1149,7 +1157,7 @@ template <class E> struct Spreader {
         constexpr int64_t most_bytes = 1 << 15;   // of shares that are kept: they should stay in the first cache
         const int last = g.rank - 1;
         const auto threes = [&](const Axis& a) { return a.uniform && a.window == 3 && a.dilation == 1 && a.stride == axis.stride; };
-        if (!has_groups || last < 1 || axis.stride > 2 || !threes(axis) || !threes(g.axes[last - 1])) return 1;
+        if (!has_small || last < 1 || axis.stride > 2 || !threes(axis) || !threes(g.axes[last - 1])) return 1;
         const bool split = vector_bytes == 32 && sizeof(Stored) == 8;   // twofold sums would be stored and loaded in different pieces
         if (!registers && (split || g.inner < lanes || 4 * static_cast<int64_t>(sizeof(Sum)) * g.inner > most_bytes)) return 1;
         const int rows = last > 1 && axis.stride == 2 && threes(g.axes[last - 2]) ? 4 : 2;
@@ -1162,7 +1170,7 @@ template <class E> struct Spreader {
         const bool registers = in_registers(box);
         Box left[4] = {box};
         int count = 1;
-        if constexpr (has_groups) {
+        if constexpr (has_small) {
             const int rows = rows_together(registers);
             if (rows == 4) count = groups<Together<4, 2>>(box, registers, left);
             else if (rows == 2)
@@ -1258,11 +1266,11 @@ template <class E> struct Spreader {
         Tap* rows = static_cast<Tap*>(reserve(scratch, 0, sizeof(Tap) * static_cast<size_t>(most_cover_taps(g))));
         taps = rows;
         const int64_t w0 = box.low[last], w1 = box.high[last];
-        const bool by_phase = lanes > 1 && g.inner < lanes && axis.uniform && axis.stride <= 16 && axis.window <= 4096;
+        const bool by_phase = lanes > 1 && g.inner < lanes && axis.uniform && axis.stride <= 16 && axis.window <= 4096 && !few_windows(axis);
         const Phases phases = by_phase ? Phases(axis, scratch, 3) : Phases();
         const Axis& rows_axis = g.axes[larger(0, last - 1)];
-        const bool repeats = by_phase && last > 0 && rows_axis.dilation == 1 &&
-                             (rows_axis.starts || (rows_axis.stride > 1 && rows_axis.window % rows_axis.stride == 0));
+        const bool repeats = (lanes == 1 || g.inner < lanes) && last > 0 && rows_axis.dilation == 1 &&
+                             (rows_axis.starts || few_windows(rows_axis) || (rows_axis.stride > 1 && rows_axis.window % rows_axis.stride == 0));
         const bool in_place = registers && pairs.skip == 0 && pairs.room == w1 - w0;
         const int64_t elements = (w1 - w0) * g.inner;
         const size_t bytes = sizeof(Stored) * static_cast<size_t>(elements);
@@ -1271,10 +1279,7 @@ template <class E> struct Spreader {
         do {
             const int64_t at = walk.at[larger(0, last - 1)];
             int64_t copies = 1;   // rows that lie in the same windows, and are the same
-            const auto windows = [&](int64_t row) { return cover(rows_axis, row); };
-            while (repeats && at + copies < box.high[last - 1] && windows(at + copies).first == windows(at).first &&
-                   windows(at + copies).last == windows(at).last)
-                ++copies;
+            while (repeats && at + copies < box.high[last - 1] && same(cover(rows_axis, at), cover(rows_axis, at + copies))) ++copies;
             tap_count = cover_taps(g, walk.at, job.g.step, job.g.step, rows);
             same_divisors = true;
             for (int64_t t = 1; t < tap_count; ++t) same_divisors = same_divisors && taps[t].divisor == taps[0].divisor;
@@ -1298,7 +1303,9 @@ template <class E> struct Spreader {
                 } else if (by_phase) {
                     made = row_by_phase(w0, w1, phases);
                 } else {
-                    row_of_elements(row_to() - w0 * g.inner, w0, w1);
+                    Stored* const row = copies > 1 ? finished_row(elements) : row_to();
+                    if (copies > 1) made = row;
+                    row_of_elements(row - w0 * g.inner, w0, w1);
                 }
                 for (int64_t i = 0; made && i < copies; ++i, gx += job.gx.step[larger(0, last - 1)]) {
                     if (!in_lines) {

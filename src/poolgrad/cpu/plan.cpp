@@ -412,11 +412,13 @@ bool Plan::turns(Map map, DType type) const {
     const bool in_twos = flat && all_threes() && row >= vector_bytes / 2;                  // sums do, two rows at a time
     const bool few = flat && g_.outer < most_planes && bytes >= 4;                        // one vector of planes or two at a time
     const bool shifted = in_twos && vector_bytes == 64 && bytes > 1;                      // columns are, to find the winners
+    const bool repeated = few_windows(along) && few_windows(g_.axes[std::max(0, g_.rank - 2)]);   // rows are, and most of what they hold
     switch (map) {
         case Map::mean:
             if (few && type == DType::f32 && (all_threes() || (visits_ <= 2 && row > lanes))) return false;
             return !in_twos && (shorter || (g_.rank > 1 && visits_ > 4.5));
-        case Map::spread: return integer_sums || (!in_twos && (shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5) && !in_pairs)));
+        case Map::spread:
+            return !repeated && (integer_sums || (!in_twos && (shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5) && !in_pairs))));
         case Map::put:
         case Map::max_put:
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));

@@ -304,6 +304,31 @@ template <class T> struct IntegerShare {
     }
 };
 
+#if defined(__AVX2__)
+// Vectors of them, where windows are not long.
+template <class T> struct IntegerShares : IntegerShare<T> {
+    static constexpr int lanes = vector_bytes / 8;
+    using Doubles = Vec<double, lanes>;
+    using Sums = Twofold<Doubles>;
+    static POOLGRAD_INLINE Sums widen_lanes(const T* p) { return {IntegerMean<T>::widen_lanes(p), Doubles{}}; }
+    template <class Count> static POOLGRAD_INLINE Sums share_lanes(Sums sum, Count count) { return divide(sum, count); }
+    static POOLGRAD_INLINE auto narrow_lanes(Sums sum) {   // as narrow_one does
+        const Doubles high = nearest(sum.high), rest = (sum.high - high) + sum.low, near = nearest(rest), left = rest - near;
+        auto result = convert<int64_t, lanes>(high) + convert<int64_t, lanes>(near);
+        result -= (left > 0x1p-40) & (result < 0);   // all ones is -1
+        result += (left < -0x1p-40) & (result > 0);
+        return convert<T, lanes>(result);
+    }
+    static POOLGRAD_INLINE Doubles nearest(Doubles v) {
+#if defined(__AVX512F__)
+        return reinterpret_cast<Doubles>(_mm512_roundscale_pd(reinterpret_cast<__m512d>(v), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+        return reinterpret_cast<Doubles>(_mm256_round_pd(reinterpret_cast<__m256d>(v), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#endif
+    }
+};
+#endif
+
 // Elements whose windows are long, so that they are not small along a row either.
 template <class E> constexpr bool for_long_windows = __is_same(E, LongHalfSum) || __is_same(E, LongBrainSum) || __is_same(typename E::Sum, int64_t);
 
@@ -428,18 +453,24 @@ template <class F> POOLGRAD_INLINE void with_exact_sum(DType type, bool is_long,
 }
 
 template <class F> POOLGRAD_INLINE void with_share(DType type, bool is_long, F&& f) {
+    const auto integers = [&](auto zero) {
+#if defined(__AVX2__)
+        if (!is_long) return f(IntegerShares<decltype(zero)>{});
+#endif
+        return f(IntegerShare<decltype(zero)>{});
+    };
     switch (type) {
         case DType::f16: return is_long ? f(LongHalfSum{}) : f(HalfSum{});
         case DType::bf16: return is_long ? f(LongBrainSum{}) : f(BrainSum{});
         case DType::f32: return f(Plain<float, double>{});
         case DType::f64: return f(DoubleSum{});
-        case DType::i8: return f(IntegerShare<int8_t>{});
-        case DType::i16: return f(IntegerShare<int16_t>{});
-        case DType::i32: return f(IntegerShare<int32_t>{});
+        case DType::i8: return integers(int8_t{});
+        case DType::i16: return integers(int16_t{});
+        case DType::i32: return integers(int32_t{});
         case DType::i64: return f(IntegerShare<int64_t>{});
-        case DType::u8: return f(IntegerShare<uint8_t>{});
-        case DType::u16: return f(IntegerShare<uint16_t>{});
-        case DType::u32: return f(IntegerShare<uint32_t>{});
+        case DType::u8: return integers(uint8_t{});
+        case DType::u16: return integers(uint16_t{});
+        case DType::u32: return integers(uint32_t{});
         case DType::u64: return f(IntegerShare<uint64_t>{});
     }
 }
