@@ -1296,17 +1296,34 @@ Kinds kinds_of(const Axis& axis) {
     return found;
 }
 
-std::vector<uint8_t> real_codes(const Geometry& g, const Kinds* kinds, int64_t combinations) {
-    std::vector<uint8_t> real(static_cast<size_t>(combinations) * 256);
-    const int64_t origins[max_axes] = {};
-    Span spans[max_axes];
-    int64_t at[max_axes];
-    for (size_t i = 0; i < static_cast<size_t>(combinations); ++i) {
-        size_t rest = i;
-        for (int a = g.rank - 1; a >= 0; rest /= kinds[a].spans.size(), --a) spans[a] = kinds[a].spans[rest % kinds[a].spans.size()];
-        for (uint64_t code = 0; code < static_cast<uint64_t>(g.elements); ++code) real[i * 256 + code] = decode(g, spans, origins, code, at);
+// For every combination of kinds and every code of a byte: whether it names a real element.
+std::vector<uint8_t> real_codes(const Geometry& g, const Kinds* kinds) {
+    const size_t elements = static_cast<size_t>(g.elements);
+    std::vector<uint8_t> real(256);
+    std::fill_n(real.begin(), elements, uint8_t{1});
+    for (int a = 0; a < g.rank; ++a) {
+        int local_at[256];
+        for (int64_t code = 0; code < g.elements; ++code) local_at[code] = static_cast<int>(code / g.code_step[a] % g.axes[a].extent);
+        std::vector<uint8_t> finer(real.size() * kinds[a].spans.size());
+        uint8_t* to = finer.data();
+        for (const uint8_t* from = real.data(); from < real.data() + real.size(); from += 256)
+            for (const Span& s : kinds[a].spans) {
+                const int first = static_cast<int>(s.first), end = first + static_cast<int>(s.length);
+                for (size_t code = 0; code < elements; ++code) to[code] = from[code] & (local_at[code] >= first) & (local_at[code] < end);
+                to += 256;
+            }
+        real = std::move(finer);
     }
     return real;
+}
+
+// Whether every `step`th code is allowed, four at a time.
+bool all_allowed(const uint8_t* allowed, const uint8_t* codes, int64_t count, int64_t step) {
+    for (; count >= 4; count -= 4, codes += 4 * step)
+        if (!(allowed[codes[0]] & allowed[codes[step]] & allowed[codes[2 * step]] & allowed[codes[3 * step]])) return false;
+    for (; count > 0; --count, codes += step)
+        if (!allowed[*codes]) return false;
+    return true;
 }
 
 void keep_smaller(std::atomic<int64_t>& least, int64_t value) {
@@ -1359,30 +1376,31 @@ void Plan::code_to_index(const void* code, int code_width, int scope, void* inde
 
 // Codes that are too large are looked for everywhere. Others can only be wrong in windows that are cut short.
 int64_t Plan::find_bad_code(const void* code, int code_width) const {
-    const int64_t part = std::max<int64_t>(tile_bytes, outputs_ / 64);
-    std::atomic<bool> fits{true};
-    parallel(ceil_div(outputs_, part), [&](int64_t i, Scratch&) {
-        const int64_t count = std::min(part, outputs_ - i * part);
-        if (largest_code(code, i * part, count, code_width) >= static_cast<uint64_t>(g_.elements)) fits = false;
-    });
     bool whole = true;   // no window is cut short
     for (int a = 0; a < g_.rank; ++a) {
         const Axis& axis = g_.axes[a];
         whole = whole && axis.uniform && axis.whole_begin == 0 && axis.whole_end == axis.count && axis.window == axis.extent;
     }
-    if (fits && whole) return -1;
     Kinds kinds[max_axes];
     int64_t combinations = 1;
     bool cut = false;
-    for (int a = 0; fits && a < g_.rank; ++a) {
+    for (int a = 0; !whole && a < g_.rank; ++a) {
         kinds[a] = kinds_of(g_.axes[a]);
         combinations *= static_cast<int64_t>(kinds[a].spans.size());
         cut = cut || !kinds[a].cut.empty();
         if (combinations > outputs_) combinations = outputs_ + 1;
     }
-    if (fits && !cut) return -1;
-    std::vector<uint8_t> real;   // of every combination of kinds, which codes name a real element
-    if (fits && code_width == 1 && combinations * g_.elements <= outputs_ / 4) real = real_codes(g_, kinds, combinations);
+    const auto fit = [&](int64_t at, int64_t count) { return largest_code(code, at, count, code_width) < static_cast<uint64_t>(g_.elements); };
+    std::vector<uint8_t> real;
+    if (cut && code_width == 1 && g_.elements <= 256 && combinations * g_.elements <= outputs_ / 4) real = real_codes(g_, kinds);
+    std::atomic<bool> all_fit{true};   // as far as they are not compared with what is real
+    if (real.empty()) {
+        const int64_t part = std::max<int64_t>(tile_bytes, outputs_ / 64);
+        parallel(ceil_div(outputs_, part), [&](int64_t i, Scratch&) {
+            if (!fit(i * part, std::min(part, outputs_ - i * part))) all_fit = false;
+        });
+        if (all_fit && !cut) return -1;
+    }
     const View view = dense(code, true, code_width);
     const int last = g_.rank - 1;
     std::atomic<int64_t> bad{INT64_MAX};
@@ -1393,11 +1411,12 @@ int64_t Plan::find_bad_code(const void* code, int code_width) const {
         });
     };
     each_box(true, code_width, 0, [&](const Box& box, Scratch&) {
-        if (!fits) return verify(box);
+        if (!all_fit) return verify(box);
         const Kinds& columns = kinds[last];
         const auto before = [](const Kinds::Cut& cut, int64_t o) { return cut.window < o; };
         const auto cut_begin = std::lower_bound(columns.cut.begin(), columns.cut.end(), box.low[last], before);
         const auto cut_end = std::lower_bound(cut_begin, columns.cut.end(), box.high[last], before);
+        const int64_t step = last > 0 ? view.step[last - 1] : 0, length = (box.high[last] - box.low[last]) * g_.inner;
         RowWalk walk;
         if (!first_row(box, g_.rank, walk)) return;
         do {
@@ -1408,12 +1427,15 @@ int64_t Plan::find_bad_code(const void* code, int code_width) const {
                 rows = std::max<int64_t>(1, std::min(box.high[last - 1], kinds[last - 1].whole_end) - walk.at[last - 1]);
             bool good = !real.empty();
             if (good) {
-                const uint8_t* const codes = static_cast<const uint8_t*>(code) + row_offset(view, box.n, walk, g_.rank);
+                const int64_t row = row_offset(view, box.n, walk, g_.rank), begin = row + box.low[last] * g_.inner;
+                const uint8_t* const codes = static_cast<const uint8_t*>(code) + row;
                 const uint8_t* const allowed = &real[kind * columns.spans.size() * 256];
-                const int64_t step = last > 0 ? view.step[last - 1] : 0;
                 const auto check = [&](int64_t from, int64_t to, size_t column_kind) {   // windows of one kind
-                    for (int64_t r = 0; r < rows; ++r)
-                        for (int64_t i = from * g_.inner; good && i < to * g_.inner; ++i) good = allowed[column_kind * 256 + codes[r * step + i]];
+                    const uint8_t *const these = allowed + column_kind * 256, *const first = codes + from * g_.inner;
+                    const int64_t count = (to - from) * g_.inner;
+                    if (count == 1) good = good && all_allowed(these, first, rows, step);
+                    else
+                        for (int64_t r = 0; r < rows; ++r) good = good && all_allowed(these, first + r * step, count, 1);
                 };
                 int64_t o = box.low[last];
                 for (auto cut = cut_begin; cut != cut_end; o = cut++->window + 1) {
@@ -1421,12 +1443,16 @@ int64_t Plan::find_bad_code(const void* code, int code_width) const {
                     check(cut->window, cut->window + 1, cut->kind);
                 }
                 if (kind != 0) check(o, box.high[last], 0);
+                else if (length == step) good = good && fit(begin, rows * step);
+                else
+                    for (int64_t r = 0; r < rows; ++r) good = good && fit(begin + r * step, length);
             }
             if (!good) {
                 Box some = box;
                 for (int a = 0; a < last; ++a) some.low[a] = walk.at[a], some.high[a] = walk.at[a] + (a == last - 1 ? rows : 1);
-                if (kind != 0) verify(some);
-                for (auto cut = cut_begin; kind == 0 && cut != cut_end; ++cut) {
+                const bool only_cut = real.empty() && kind == 0;
+                if (!only_cut) verify(some);
+                for (auto cut = cut_begin; only_cut && cut != cut_end; ++cut) {
                     some.low[last] = cut->window, some.high[last] = cut->window + 1;
                     verify(some);
                 }
