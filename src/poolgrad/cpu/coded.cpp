@@ -459,6 +459,7 @@ template <class E, class Code> struct CodedPut {
     int64_t total;                // sums of an image
     int64_t astray;               // from any window to a place that nobody reads
     const Sum kept_sum;           // see after
+    bool joinable;                // see joins
     Sum* sums;
     int64_t *inside, *at_border;  // tables: of windows whose rows all lie in the box, and of those where only `kept` do
     Span kept[max_axes];
@@ -498,6 +499,7 @@ template <class E, class Code> struct CodedPut {
         low = outputs.low[last], high = outputs.high[last];
         while (cut_low && low < high && origin(axis, low) < box.low[last]) ++low;
         while (cut_high && low < high && origin(axis, high - 1) + (axis.extent - 1) * axis.dilation >= box.high[last]) --high;
+        joinable = joins();
         // Codes that change while they are read may point a window's length out of the row, but not out of this memory.
         const int64_t margin = (2 * axis.size + axis.extent * axis.dilation) * channels;
         int64_t reach_out = 0;   // how far windows begin before the box, or end behind it
@@ -559,28 +561,37 @@ template <class E, class Code> struct CodedPut {
 
     // Neighbours often choose the same element and have to wait for each other's sums; those of other images need not. With `in_runs`
     // many do, one after the other, and their sum stays in a register.
-    template <int count, bool in_runs> __attribute__((noinline)) void by_table(const Row* row, const int64_t* table) const {
-        const int64_t none = g.elements, stride = axis.stride, end = high;
-        Row r[count];
-        Sum *chosen[count], sum[count], unchosen{};
+    template <int count, bool in_runs> __attribute__((noinline)) void by_table(const Row* row, const int64_t* table, int64_t windows) const {
+        const int64_t none = g.elements, stride = axis.stride, image = total;
+        const Code* codes[count];
+        const Stored* grads[count];
+        Sum *to = row[0].to + low * stride - axis.before, *chosen[count], sum[count], unchosen{};
         for (int u = 0; u < count; ++u) {
-            r[u] = {row[u].codes, row[u].grads, row[u].to + low * stride - axis.before};
+            codes[u] = row[u].codes + low, grads[u] = row[u].grads + low;
             chosen[u] = &unchosen, sum[u] = Sum{};
         }
-#pragma GCC unroll 4
-        for (int64_t o = low; o < end; ++o)
+        int64_t o = 0;
+        if constexpr (sizeof(Code) == 1 && !in_runs)
+            for (; o + 8 <= windows; o += 8) {   // one load for eight codes, the first of them lowest
+                uint64_t some[count];
+                for (int u = 0; u < count; ++u) some[u] = load<uint64_t>(codes[u] + o);
+#pragma GCC unroll 8
+                for (int i = 0; i < 8; ++i, to += stride)
+                    for (int u = 0; u < count; ++u, some[u - 1] >>= 8)
+                        add(sum_of(to + u * image, table, none, static_cast<Code>(some[u])), grads[u][o + i]);
+            }
+        for (; o < windows; ++o, to += stride)
             for (int u = 0; u < count; ++u) {
-                Sum& here = sum_of(r[u].to, table, none, r[u].codes[o]);
+                Sum& here = sum_of(to + u * image, table, none, codes[u][o]);
                 if constexpr (in_runs) {
                     if (&here != chosen[u]) {
                         *chosen[u] = sum[u];
                         chosen[u] = &here, sum[u] = here;
                     }
-                    add(sum[u], r[u].grads[o]);
+                    add(sum[u], grads[u][o]);
                 } else {
-                    add(here, r[u].grads[o]);
+                    add(here, grads[u][o]);
                 }
-                r[u].to += stride;
             }
         for (int u = 0; in_runs && u < count; ++u) *chosen[u] = sum[u];
     }
@@ -626,12 +637,14 @@ template <class E, class Code> struct CodedPut {
         }
     }
 
-    void follow(const Row* rows, int64_t count, const int64_t* table) const {
+    // With `joined`, that many rows of windows that lie together.
+    void follow(const Row* rows, int64_t count, const int64_t* table, int64_t joined = 1) const {
         if (!axis.uniform || g.inner > 1) return of_channels(rows[0], table);
+        const int64_t windows = joined * (high - low);
         const auto of_some = [&](auto in_runs) {
-            if (count == 1) by_table<1, in_runs()>(rows, table);
-            else if (count == 2) by_table<2, in_runs()>(rows, table);
-            else by_table<most_images, in_runs()>(rows, table);
+            if (count == 1) by_table<1, in_runs()>(rows, table, windows);
+            else if (count == 2) by_table<2, in_runs()>(rows, table, windows);
+            else by_table<most_images, in_runs()>(rows, table, windows);
         };
         if (axis.extent >= long_runs * axis.stride) of_some([] { return true; });
         else of_some([] { return false; });
@@ -662,8 +675,18 @@ template <class E, class Code> struct CodedPut {
         decode_all(high, outputs.high[last]);
     }
 
-    // The same row of windows of `count` images.
-    void row(int64_t n, int64_t count, const RowWalk& walk) {
+    // With strides of one, rows of windows as long as those of the elements are like a single row.
+    bool joins() const {
+        const int last = g.rank - 1;
+        if (last == 0 || g.inner > 1 || !axis.uniform || axis.stride != 1 || g.axes[last - 1].stride != 1 || rows < box.high[0] - box.low[0])
+            return false;
+        const int64_t length = high - low;
+        return low == outputs.low[last] && high == outputs.high[last] && g.axes[last - 1].uniform && step[last - 1] == length &&
+               job.code.step[last - 1] == length && job.g.step[last - 1] == length;
+    }
+
+    // The same row of windows of `count` images, and those below that are like it. Returns how many.
+    int64_t row(int64_t n, int64_t count, const RowWalk& walk) {
         const int last = g.rank - 1;
         int64_t base = -(last > 0 ? box.low[last] : begin) * channels;
         bool whole = low == outputs.low[last] && high == outputs.high[last];
@@ -676,8 +699,16 @@ template <class E, class Code> struct CodedPut {
         for (int64_t u = 0; u < count; ++u)
             rows[u] = {static_cast<const Code*>(job.code.data) + row_offset(job.code, n + u, walk, g.rank) + channel,
                        static_cast<const Stored*>(job.g.data) + row_offset(job.g, n + u, walk, g.rank) + channel, sums + u * total + base};
-        if (tabled<Code> && inside && whole) follow(rows, count, inside);
-        else cut_row(rows, count, walk);
+        if (tabled<Code> && inside && whole) {
+            const int above = last - 1;
+            const int64_t joined = joinable ? smaller(outputs.high[above] - walk.at[above],
+                                                      uncut[above].first + uncut[above].length - origin(g.axes[above], walk.at[above]))
+                                            : 1;
+            follow(rows, count, inside, joined);
+            return joined;
+        }
+        cut_row(rows, count, walk);
+        return 1;
     }
 
     // The finished sums of an image up to a position on the first axis, in runs that lie together.
@@ -730,7 +761,8 @@ template <class E, class Code> struct CodedPut {
             do {
                 const int64_t start = origin(first, walk.at[0]);
                 if (smaller(start + reach, box.high[0] - 1) >= begin + rows) advance(n, smaller(start, box.high[0]));
-                row(n, count, walk);
+                const int64_t done = row(n, count, walk);
+                if (done > 1) walk.at[g.rank - 2] += done - 1;
             } while (next_row(outputs, g.rank, walk));
         }
         advance(n, box.high[0] - rows);
