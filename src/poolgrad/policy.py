@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from .errors import InvalidArgument
@@ -44,6 +45,8 @@ class Policy(NamedTuple):
 _DEFAULT = Policy()
 _active: ContextVar[Policy] = ContextVar("poolgrad.policy", default=_DEFAULT)
 
+_shared = lru_cache(Policy)  # so that calls made under equal policies can tell by the object
+
 current = _active.get
 """The policy in force here: `current() -> Policy`."""
 
@@ -60,7 +63,7 @@ def resolve(ties: str | None = None, nan: str | None = None) -> Policy:
     active = current()
     if ties is None and nan is None:
         return active
-    return Policy(_one_of("ties", ties, TIES, active.ties), _one_of("nan", nan, NANS, active.nan))
+    return _shared(_one_of("ties", ties, TIES, active.ties), _one_of("nan", nan, NANS, active.nan))
 
 
 @contextmanager

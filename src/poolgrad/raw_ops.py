@@ -14,88 +14,93 @@ found again by their shapes and dtypes and the attributes, so that a repeated ca
 from __future__ import annotations
 
 from collections.abc import Callable
-from marshal import dumps  # noqa: F401 (this and the names below are for the functions' source)
+from functools import partial
 from typing import Any
 
-from numpy import empty, ndarray
+from numpy import ndarray
 
-from . import backends
-from .cache import LONGEST_KEPT, keep, plain
+from .backends.numpy import Notes, Numpy
+from .cache import LONGEST_KEPT, MOST_KEPT
 from .catalog import Attribute, Input, Operator, Plan, operators
+from .cpu import dtype_codes, remembering
 from .declare import LARGE
-from .errors import named  # noqa: F401
-from .policy import current  # noqa: F401
+from .errors import named
+from .policy import Policy, current  # noqa: F401 (for the functions' source)
 
 __all__ = list(operators)
 
-_NUMPY = backends.of(empty(0))
+_NUMPY = Numpy()
 
-# What every function does. It is written out and compiled so that the interpreter itself binds the keywords. The key of
-# a plan is `cache.exact`, likewise written out.
+# What every function does. It is written out and compiled so that the interpreter itself binds the keywords.
 _SOURCE = """
-def make(operator, plans, result):
+def make(call):
     def {name}(*, {parameters}, name=None):
-        key = plan = None
-        try:
-            if {types} is ndarray:
-                key = ({key})
-                plan = plans.get(key)
-        except Exception:  # arguments so odd that they have no key; the checks will say what is wrong with them
-            pass
-        if plan is None:
-            return _call_and_keep(operator, plans, key, dict({arguments}))
-        try:
-            return {result}(plan.kernel(_NUMPY, plan.pool, current(), {data}))
-        except Exception as error:
-            raise named({name!r}, error) from None
+        return call(current(), {arguments})
     return {name}
 """
 
 
 def _function(operator: Operator) -> Callable[..., Any]:
-    data = [i.name for i in operator.inputs if not i.host]
-    edges = [i.name for i in operator.inputs if i.kind.name == "sequence"]
-    host = [i.name for i in operator.inputs if i.host and i.name not in edges]
-    words = [a.name for a in operator.attributes if a.kind.name in ("string", "type")]
-    values = [p.name for p in operator.parameters if p.name not in data + edges + words]
     source = _SOURCE.format(
         name=operator.name,
         parameters=", ".join(p.name + _default(p) for p in operator.parameters),
-        types=" is ".join(f"type({name})" for name in data + edges),
-        key=", ".join(
-            [f"{name}.shape, {name}.dtype" for name in data]
-            + [f"{name}.shape, {name}.dtype, {name}.tobytes()" for name in edges]
-            + [f"({name}.shape, {name}.dtype) if type({name}) is ndarray else None" for name in host]
-            + [f"dumps(({', '.join(values)},), 2)", *words]
-        ),
-        arguments=", ".join(f"{p.name}={p.name}" for p in operator.parameters),
-        data=", ".join(data),
-        result="result" if len(operator.outputs) > 1 else "",
+        arguments=", ".join(p.name for p in operator.parameters),
     )
     scope: dict[str, Any] = {}
     exec(compile(source, f"<poolgrad.raw_ops.{operator.name}>", "exec"), globals(), scope)
-    function: Callable[..., Any] = scope["make"](operator, {}, getattr(operator.result_type, "_make", None))
+    kinds = "i" + "".join(map(_kind, operator.parameters))
+    by_python = partial(_call, operator), partial(_next_time, operator)
+    call = remembering(kinds, *by_python, dtype_codes, MOST_KEPT, LONGEST_KEPT)
+    function: Callable[..., Any] = scope["make"](call)
     function.__qualname__ = operator.name
     function.__module__ = __name__
     function.__doc__ = _documentation(operator)
     return function
 
 
-def _call_and_keep(operator: Operator, plans: dict[Any, Plan], key: Any, arguments: dict[str, Any]) -> Any:
-    plan, result = operator.call(arguments)
-    small = (
-        sum(output.bytes() for output in plan.outputs) < LARGE
-    )  # a large result is checked against memory every time
-    if key is not None and small and all(_tells_all(p, arguments[p.name]) for p in operator.parameters):
-        keep(plans, key, plan)
-    return result
+def _kind(parameter: Input | Attribute) -> str:
+    """How a call is recognised by this argument, see `remembering`."""
+    if isinstance(parameter, Input) and not parameter.host:
+        return "a"
+    return "i" if parameter.kind.name == "type" else "v"
 
 
-def _tells_all(parameter: Input | Attribute, value: object) -> bool:
-    """Whether the key has all of this argument in it, so that no other call has the same key."""
-    if isinstance(parameter, Input) and type(value) is ndarray:
-        return value.dtype.isnative and (not parameter.host or value.size <= LONGEST_KEPT)
-    return parameter.kind.name == "type" or plain(value)
+def _call(operator: Operator, policy: Policy, *given: Any) -> tuple[Plan, Any]:
+    return operator.call({p.name: value for p, value in zip(operator.parameters, given, strict=True)})
+
+
+def _next_time(operator: Operator, plan: Plan, policy: Policy, *given: Any) -> Any:
+    """What to do if a call that has been made comes again."""
+    if plan.bytes() >= LARGE:
+        return None  # a large result is checked against memory every time
+    arrays = [a for p, a in zip(operator.parameters, given, strict=True) if isinstance(p, Input) and not p.host]
+    return _program(operator, plan, policy, arrays) or partial(_kernel, operator, plan, policy)
+
+
+def _program(operator: Operator, plan: Plan, policy: Policy, arrays: list[Any]) -> Any:
+    """The kernels of a call on arrays that they take as they are; None if Python has a part in it."""
+    if plan.pool is None or not all(map(_ready, arrays)):
+        return None
+    notes = Notes(*arrays)
+    try:
+        outputs = plan.kernel(notes, plan.pool, policy, *notes.given)
+        return notes.program(outputs, operator.result_type)
+    except Exception:  # it looks at values
+        return None
+
+
+def _ready(array: Any) -> bool:
+    if type(array) is not ndarray or not (array.flags.c_contiguous and array.flags.aligned):
+        return False
+    return any(array.dtype is dtype for dtype in dtype_codes)
+
+
+def _kernel(operator: Operator, plan: Plan, policy: Policy, *arrays: Any) -> Any:
+    try:
+        computed = plan.kernel(_NUMPY, plan.pool, policy, *arrays)
+        return computed if operator.result_type is None else operator.result_type(*computed)
+    except Exception as error:
+        raise named(operator.name, error) from None
 
 
 def _default(parameter: Input | Attribute) -> str:

@@ -26,11 +26,21 @@ except ModuleNotFoundError:
     sys.modules[f"{__name__}._kernels"] = missing
 
 from . import _kernels
-from ._kernels import Block, Plan, get_num_threads, instruction_set, instruction_sets, release_memory
+from ._kernels import (
+    Block,
+    Plan,
+    Program,
+    get_num_threads,
+    instruction_set,
+    instruction_sets,
+    new_array,
+    release_memory,
+    remembering,
+)
 
 __all__ = [
-    "Block", "Plan", "dtype_codes", "get_num_threads", "instruction_set", "instruction_sets", "plan_of",
-    "release_memory", "set_num_threads", "type_codes", "use_instruction_set",
+    "Block", "Plan", "Program", "dtype_codes", "get_num_threads", "instruction_set", "instruction_sets", "new_array",
+    "plan_of", "release_memory", "remembering", "set_num_threads", "type_codes", "use_instruction_set",
 ]  # fmt: skip
 
 _NAMES = (

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <mutex>
@@ -14,9 +15,21 @@ namespace poolgrad {
 namespace {
 
 // Fresh pages cost more than most kernels: a page fault per 4 KiB. So large blocks ask for huge pages, and blocks that
-// are no longer needed are kept for the next result of about the same size.
+// are no longer needed are kept for the next result of about the same size. Small ones come and go so often that they have shelves:
+// a few blocks of each of four sizes per power of two, found without a search.
 constexpr size_t huge_page = size_t{2} << 20;
-constexpr size_t worth_keeping = size_t{1} << 18;
+constexpr size_t small = size_t{1} << 18;   // bytes of a block without a shelf
+constexpr size_t most_on_shelf = 4;
+
+struct Shelf {
+    void* blocks[most_on_shelf];
+    size_t count = 0;
+};
+
+// The step between sizes of blocks of about this size.
+size_t step(size_t bytes) { return std::max<size_t>(std::bit_floor(bytes) / 4, 64); }
+
+size_t rounded(size_t bytes, size_t unit) { return (std::max<size_t>(bytes, 1) + unit - 1) / unit * unit; }
 
 size_t keep_limit() {
     static const size_t limit = [] {
@@ -29,7 +42,10 @@ size_t keep_limit() {
 struct Cache {
     std::mutex lock;
     std::vector<Block> blocks;   // oldest first
+    Shelf shelves[4 * std::bit_width(small)];
     size_t bytes = 0;
+
+    Shelf& shelf(size_t capacity) { return shelves[4 * (std::bit_width(capacity) - 1) + (capacity - std::bit_floor(capacity)) / step(capacity)]; }
 };
 
 Cache* the_cache = new Cache;   // never destroyed: arrays may outlive the module
@@ -44,10 +60,16 @@ Cache& cache() {
 
 Block take_block(size_t bytes) {
     if (bytes > SIZE_MAX / 2) throw std::bad_alloc();
-    const size_t unit = bytes >= 2 * huge_page ? huge_page : 64;
-    const size_t capacity = (std::max<size_t>(bytes, 1) + unit - 1) / unit * unit;
-    if (bytes >= worth_keeping) {
-        Cache& kept = cache();
+    const size_t unit = bytes >= 2 * huge_page ? huge_page : bytes < small ? step(bytes) : 64;
+    const size_t capacity = rounded(bytes, unit);
+    Cache& kept = cache();
+    if (capacity < small) {
+        const std::lock_guard guard(kept.lock);
+        if (Shelf& shelf = kept.shelf(capacity); shelf.count) {
+            kept.bytes -= capacity;
+            return {shelf.blocks[--shelf.count], bytes, capacity};
+        }
+    } else {
         const std::lock_guard guard(kept.lock);
         auto best = kept.blocks.end();
         for (auto it = kept.blocks.begin(); it != kept.blocks.end(); ++it)
@@ -60,7 +82,7 @@ Block take_block(size_t bytes) {
             return block;
         }
     }
-    void* data = std::aligned_alloc(unit, capacity);
+    void* data = std::aligned_alloc(unit == huge_page ? unit : 64, capacity);
     if (!data) throw std::bad_alloc();
 #if defined(MADV_HUGEPAGE)
     if (unit == huge_page) madvise(data, capacity, MADV_HUGEPAGE);
@@ -69,12 +91,20 @@ Block take_block(size_t bytes) {
 }
 
 void give_block(Block block) {
-    if (block.capacity >= worth_keeping && block.capacity <= keep_limit()) {
-        Cache& kept = cache();
+    Cache& kept = cache();
+    if (block.capacity < small) {
+        const std::lock_guard guard(kept.lock);
+        Shelf& shelf = kept.shelf(block.capacity);
+        if (shelf.count < most_on_shelf && kept.bytes + block.capacity <= keep_limit()) {
+            shelf.blocks[shelf.count++] = block.data;
+            kept.bytes += block.capacity;
+            return;
+        }
+    } else if (block.capacity <= keep_limit()) {
         const std::lock_guard guard(kept.lock);
         kept.blocks.push_back(block);
         kept.bytes += block.capacity;
-        while (kept.bytes > keep_limit()) {
+        while (kept.bytes > keep_limit() && !kept.blocks.empty()) {
             kept.bytes -= kept.blocks.front().capacity;
             std::free(kept.blocks.front().data);
             kept.blocks.erase(kept.blocks.begin());
@@ -89,6 +119,8 @@ void release_blocks() {
     const std::lock_guard guard(kept.lock);
     for (const Block& block : kept.blocks) std::free(block.data);
     kept.blocks.clear();
+    for (Shelf& shelf : kept.shelves)
+        while (shelf.count) std::free(shelf.blocks[--shelf.count]);
     kept.bytes = 0;
 }
 

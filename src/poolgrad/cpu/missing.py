@@ -1,5 +1,6 @@
 """Stands in for the compiled module where it is missing: every use of it says so."""
 
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 from ..errors import MissingKernels
@@ -14,9 +15,6 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 class Block:
     """Memory of the kernels."""
 
-    def __init__(self, bytes: int) -> None:
-        _refuse()
-
 
 class Plan:
     """A pooling made ready for the kernels."""
@@ -25,4 +23,17 @@ class Plan:
         _refuse()
 
 
-get_num_threads = set_num_threads = instruction_set = instruction_sets = release_memory = use_instruction_set = _refuse
+class Program:
+    """What a call does."""
+
+    def __init__(self, *_: Any) -> None:
+        _refuse()
+
+
+def remembering(kinds: str, through_python: Callable[..., tuple[Any, Any]], *_: Any) -> Callable[..., Any]:
+    """Calls that are made anew every time."""
+    return lambda *arguments: through_python(*arguments)[1]
+
+
+get_num_threads = set_num_threads = instruction_set = instruction_sets = use_instruction_set = _refuse
+new_array = release_memory = _refuse

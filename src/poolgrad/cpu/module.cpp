@@ -1,4 +1,4 @@
-// The compiled module: a Plan per pooling problem, memory for results, threads. Arrays come in through the buffer protocol.
+// The compiled module: a Plan per pooling problem, memory for results, threads. Arrays are NumPy's or have the buffer protocol.
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -10,37 +10,23 @@
 #include <stdexcept>
 #include <utility>
 
+#include "arrays.hpp"
+#include "calls.hpp"
 #include "memory.hpp"
 #include "plan.hpp"
 #include "threads.hpp"
 
-namespace nb = nanobind;
-
 namespace poolgrad {
 namespace {
 
-// ---- memory ---------------------------------------------------------------------------------------------------------
-
-struct PyBlock {
-    Block block;
-    explicit PyBlock(size_t bytes) : block(take_block(bytes)) {}
-    ~PyBlock() { give_block(block); }
-    PyBlock(const PyBlock&) = delete;
-};
-
-int block_getbuffer(PyObject* self, Py_buffer* view, int flags) {
-    const Block& block = nb::inst_ptr<PyBlock>(self)->block;
-    return PyBuffer_FillInfo(view, self, block.data, static_cast<Py_ssize_t>(block.bytes), 0, flags);
-}
-
-PyType_Slot block_slots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(block_getbuffer)}, {0, nullptr}};
-
-// Lets other Python threads run. A thread that comes back while the interpreter is shutting down is ended by it with a forced
-// unwinding, which must not pass through C++ code that other people wrote: such a thread is put to sleep for good instead.
+// Lets other Python threads run, unless the work is so brief that it is done before they would. A thread that comes back while the
+// interpreter is shutting down is ended by it with a forced unwinding, which must not pass through C++ code that other people wrote:
+// such a thread is put to sleep for good instead.
 class OthersMayRun {
 public:
-    OthersMayRun() : state_(PyEval_SaveThread()) {}
+    explicit OthersMayRun(bool brief) : state_(brief ? nullptr : PyEval_SaveThread()) {}
     ~OthersMayRun() {
+        if (!state_) return;
         try {
             PyEval_RestoreThread(state_);
         }
@@ -65,6 +51,17 @@ private:
 class Array {
 public:
     Array(nb::handle object, int flags) {
+        const NumpyArray* const array = numpy.array(object.ptr());
+        if (array && (!(flags & PyBUF_WRITABLE) || array->flags & Numpy::writeable)) {   // else the protocol says what is wrong
+            buffer_ = {};
+            buffer_.buf = array->data;
+            buffer_.len = buffer_.itemsize = numpy.itemsize(array->dtype);
+            buffer_.ndim = array->ndim;
+            buffer_.shape = array->shape;
+            buffer_.strides = array->strides;
+            for (int i = 0; i < array->ndim; ++i) buffer_.len *= array->shape[i];
+            return;
+        }
         if (PyObject_GetBuffer(object.ptr(), &buffer_, flags) != 0) throw nb::python_error();
         held_ = true;
     }
@@ -92,7 +89,7 @@ public:
         const Result values(*this, y, true), codes(*this, code, true);
         const auto view = input(*in, type, false);
         if (!view) return false;
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         plan_.maximum(DType(type), *view, values.data(dtype_bytes(DType(type))), codes.data(), codes.width(), ignore_nan);
         return true;
     }
@@ -102,7 +99,7 @@ public:
         const Result codes(*this, code, true, false), values(*this, y, true);
         const auto view = input(*in, type, false);
         if (!view || (check && (values.overlaps(view->begin, view->end) || values.overlaps(codes)))) return false;
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         if (check && plan_.find_bad_code(codes.data(), codes.width()) >= 0) return false;
         plan_.take(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))));
         return true;
@@ -112,7 +109,7 @@ public:
         const Result codes(*this, code, true, false), values(*this, gx, false);
         const auto view = input(*in, type, true);
         if (!view || (check && (values.overlaps(view->begin, view->end) || values.overlaps(codes)))) return false;
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         if (check && plan_.find_bad_code(codes.data(), codes.width()) >= 0) return false;
         plan_.put(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))), assign);
         return true;
@@ -122,7 +119,7 @@ public:
         const Result values(*this, y, true);
         const auto view = input(*in, type, false);
         if (!view) return false;
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         plan_.mean(DType(type), *view, values.data(dtype_bytes(DType(type))));
         return true;
     }
@@ -131,7 +128,7 @@ public:
         const Result values(*this, gx, false);
         const auto view = input(*in, type, true);
         if (!view) return false;
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         plan_.spread(DType(type), *view, values.data(dtype_bytes(DType(type))));
         return true;
     }
@@ -140,7 +137,7 @@ public:
         const Result wanted(*this, equal, true, false), values(*this, gx, false);
         const auto view = input(*in, type, false), grads = input(*grad, type, true);
         if (!view || !grads) return false;
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.max_put(DType(type), *view, *grads, wanted.data(bytes), values.data(bytes), ignore_nan);
         return true;
@@ -150,7 +147,7 @@ public:
         const Result wanted(*this, equal, true, false), values(*this, y, true);
         const auto view = input(*in, type, false), others = input(*other, type, false);
         if (!view || !others || !same_steps(*view, *others)) return false;   // one place, one bound for both
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.max_take(DType(type), *view, *others, wanted.data(bytes), values.data(bytes), ignore_nan);
         return true;
@@ -160,7 +157,7 @@ public:
         const Result wanted(*this, y, true, false), values(*this, gx, false);
         const auto view = input(*in, type, false), grads = input(*grad, type, true);
         if (!view || !grads) return false;
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.ties_put(DType(type), *view, wanted.data(bytes), *grads, values.data(bytes), split);
         return true;
@@ -170,24 +167,25 @@ public:
         const Result wanted(*this, y, true, false), values(*this, out, true);
         const auto view = input(*in, type, false), others = input(*other, type, false);
         if (!view || !others) return false;
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.ties_take(DType(type), *view, wanted.data(bytes), *others, values.data(bytes), split);
         return true;
     }
-    void code_to_index(nb::handle code, int scope, nb::handle index) const {
+    bool code_to_index(nb::handle code, int scope, nb::handle index) const {
         const Result codes(*this, code, true, false), indices(*this, index, true);
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         plan_.code_to_index(codes.data(), codes.width(), scope, indices.data(), indices.width());
+        return true;
     }
     int64_t find_bad_code(nb::handle code) const {
         const Result codes(*this, code, true, false);
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         return plan_.find_bad_code(codes.data(), codes.width());
     }
     int64_t find_bad_index(nb::handle index, int scope) const {
         const Result indices(*this, index, true, false);
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         return plan_.find_bad_index(indices.data(), indices.width(), scope);
     }
     bool index_put(int type, nb::handle g, nb::handle index, int scope, nb::handle gx) const {
@@ -195,21 +193,27 @@ public:
         const Result indices(*this, index, true, false), values(*this, gx, false);
         const auto grads = input(*grad, type, true);
         if (!grads) return false;
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         plan_.index_put(DType(type), *grads, indices.data(), indices.width(), scope, values.data(dtype_bytes(DType(type))));
         return true;
     }
-    void index_take(int type, nb::handle v, nb::handle index, int scope, nb::handle y) const {
+    bool index_take(int type, nb::handle v, nb::handle index, int scope, nb::handle y) const {
         const Result source(*this, v, false, false), indices(*this, index, true, false), values(*this, y, true);
-        const OthersMayRun release;
+        const OthersMayRun release(brief());
         const int64_t bytes = dtype_bytes(DType(type));
         plan_.index_take(DType(type), plan_.dense(source.data(bytes), false, bytes), indices.data(), indices.width(), scope, values.data(bytes));
+        return true;
     }
 
 private:
     std::vector<int64_t> shape_, out_shape_;
     int axis_;
     Plan plan_;
+
+    // Some ten microseconds at most: other threads wait longer for their turn anyway.
+    bool brief() const {
+        return static_cast<double>(plan_.inputs()) + static_cast<double>(plan_.outputs()) * static_cast<double>(plan_.geometry().elements) < 65536;
+    }
 
     PyPlan(std::vector<int64_t> shape, std::vector<int64_t> out_shape, int axis, int64_t batch, const std::vector<AxisSpec>& axes)
         : shape_(std::move(shape)),
@@ -365,7 +369,9 @@ NB_MODULE(_kernels, m) {
     using namespace poolgrad;
     nb::set_leak_warnings(false);   // threads that are put to sleep at exit keep what they hold
     m.doc() = "The CPU kernels of poolgrad. Use poolgrad's own functions; these trust their caller.";
-    nb::class_<PyBlock>(m, "Block", nb::type_slots(block_slots)).def(nb::init<size_t>(), nb::arg("bytes"));
+    numpy.load();
+    PyBlock::make_type();
+    m.attr("Block") = nb::borrow(reinterpret_cast<PyObject*>(PyBlock::type));
     nb::class_<PyPlan>(m, "Plan")
         .def(nb::init<std::vector<int64_t>, std::vector<int64_t>, int, int64_t, const nb::list&>(), nb::arg("shape"), nb::arg("out_shape"),
              nb::arg("axis"), nb::arg("batch"), nb::arg("axes"))
@@ -383,6 +389,15 @@ NB_MODULE(_kernels, m) {
         .def("find_bad_index", &PyPlan::find_bad_index, nb::arg("index"), nb::arg("scope"))
         .def("index_put", &PyPlan::index_put, nb::arg("type"), nb::arg("g"), nb::arg("index"), nb::arg("scope"), nb::arg("gx"))
         .def("index_take", &PyPlan::index_take, nb::arg("type"), nb::arg("v"), nb::arg("index"), nb::arg("scope"), nb::arg("y"));
+    nb::class_<Program>(m, "Program")
+        .def(nb::init<size_t, const nb::list&, const nb::list&, const nb::list&, nb::object>(), nb::arg("given"), nb::arg("results"),
+             nb::arg("steps"), nb::arg("outputs"), nb::arg("outputs_type").none());
+    nb::class_<Calls>(m, "Calls");
+    m.def("remembering", &remembering, nb::arg("kinds"), nb::arg("through_python"), nb::arg("next_time"), nb::arg("codes"), nb::arg("most_kept"),
+          nb::arg("longest_kept"));
+    m.def(
+        "new_array", [](nb::tuple shape, nb::object dtype) { return NewArray(std::move(shape), std::move(dtype)).make(); }, nb::arg("shape"),
+        nb::arg("dtype"));
     m.def("get_num_threads", &get_num_threads);
     m.def("set_num_threads", &set_num_threads, nb::arg("n"));
     m.def("release_memory", &release_blocks);
