@@ -269,6 +269,50 @@ def test_planes_have_the_bits_of_channels(rng, dtype, count, height, width):
             same_as_channels(planes, channels, "max_take", x, v, "first", "propagate", **known)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "uint8"])
+@pytest.mark.parametrize("count", [1, 3, 8, 31])
+def test_few_channels_have_the_bits_of_many(rng, dtype, count):
+    """Windows some elements apart in rows of few channels, which are no vectors; also where one long row is all."""
+    for pairs in (
+        [axis(10, 2, 2), axis(50, 2, 2)],
+        [axis(11, 3, 2, "SAME"), axis(51, 3, 2, "SAME")],
+        [axis(9, 3, 1, "SAME"), axis(40, 5, 3, "EXPLICIT", before=4, after=1)],
+        [axis(7, 2, 3), axis(60, 2, 4)],
+        [axis(9, 3, 2, d=2), axis(66, 3, 4, "SAME", d=3)],
+        [axis(2101, 3, 2, "SAME")],
+        [axis(300, 4, 7)],
+    ):
+        ours = [p[0] for p in pairs]
+        letters, sizes = "HW"[-len(ours) :] + "C", [w.size for w in ours]
+        few, many = Pool.of((*sizes, count), letters, ours), Pool.of((*sizes, 67), letters, ours)
+        v, g = array_of(rng, many.shape, dtype), array_of(rng, many.out_shape, dtype)
+
+        def some(argument, count=count):
+            return np.ascontiguousarray(argument[..., :count]) if isinstance(argument, np.ndarray) else argument
+
+        def same(name, *arguments, few=few, many=many, **more):
+            compute = getattr(backend, name)
+            ours = compute(few, *map(some, arguments), **{key: some(value) for key, value in more.items()})
+            assert_same_bits(ours, some(compute(many, *arguments, **more)), f"{name}, {few}")
+
+        for x in (
+            plain := array_of(rng, many.shape, dtype),
+            with_specials(rng, plain) if dtype in FLOATS else plain // 2,
+        ):
+            y, choice = backend.maximum_and_choice(many, x, "propagate")
+            for nan in ("propagate", "ignore"):
+                same("maximum", x, nan)
+                same("choose", x, nan)
+            same("take", v, choice)
+            same("put", g, choice)
+            same("put", g, choice, assign=True)
+            same("mean", x)
+            same("spread", g)
+            for known in ({}, {"equal_to": y}):
+                same("max_put", x, g, "first", "propagate", **known)
+                same("max_take", x, v, "first", "propagate", **known)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64", "int8", "uint16"])
 @pytest.mark.parametrize(
     ("k", "s", "padding"), [(2, 1, "VALID"), (2, 2, "SAME"), (3, 1, "SAME"), (3, 2, "SAME"), (3, 2, "VALID")]

@@ -69,28 +69,42 @@ template <class T> POOLGRAD_INLINE void write_row(T* to, const T* from, int64_t 
     __builtin_memcpy(target, source, static_cast<size_t>(bytes));
 }
 
-// Puts vectors of every phase in their places of the row; of_phase(phase, vectors) makes those of one. q is the flat
-// (output, channel) index of the first lane.
-template <class T, int lanes, int vectors, class OfPhase>
-POOLGRAD_INLINE void store_phases(T* row, int64_t q, int64_t inner, int64_t stride, OfPhase&& of_phase) {
-    Vec<T, lanes> result[vectors], odd[vectors];
-    if (stride == 1) {
-        of_phase(0, result);
-        for (int u = 0; u < vectors; ++u) store(row + q + u * lanes, result[u]);
-    } else if (stride == 2 && inner == 1) {
-        of_phase(0, result);
-        of_phase(1, odd);
-        for (int u = 0; u < vectors; ++u) store_interleaved<T, lanes>(row + 2 * (q + u * lanes), result[u], odd[u]);
-    } else {
-        for (int64_t phase = 0; phase < stride; ++phase) {
-            of_phase(phase, result);
-            for (int i = 0; i < vectors * lanes; ++i) {
-                const int64_t output = (q + i) / inner, c = (q + i) % inner;
-                row[(output * stride + phase) * inner + c] = result[i / lanes][i % lanes];
+// A row of results that is made phase by phase, `count` elements of each. Unless two phases of single elements take turns,
+// they lie one behind the other until all of them are there.
+template <class T> struct PhasedRow {
+    static constexpr int64_t behind = 64;   // elements, for what vectors write too much
+    T* row;
+    int64_t count, inner, stride;
+
+    static int64_t room(int64_t count, int64_t stride) { return 2 * stride * (count + behind); }   // elements
+
+    POOLGRAD_INLINE T* phase_at(int64_t phase) const { return row + (stride + phase) * (count + behind); }
+
+    // Some vectors of every phase, the first lane at q; of_phase(phase, vectors) makes those of one.
+    template <int lanes, int vectors, class OfPhase> POOLGRAD_INLINE void put(int64_t q, OfPhase&& of_phase) const {
+        Vec<T, lanes> result[vectors], odd[vectors];
+        if (stride == 1) {
+            of_phase(0, result);
+            for (int u = 0; u < vectors; ++u) store(row + q + u * lanes, result[u]);
+        } else if (stride == 2 && inner == 1) {
+            of_phase(0, result);
+            of_phase(1, odd);
+            for (int u = 0; u < vectors; ++u) store_interleaved<T, lanes>(row + 2 * (q + u * lanes), result[u], odd[u]);
+        } else {
+            for (int64_t phase = 0; phase < stride; ++phase) {
+                of_phase(phase, result);
+                for (int u = 0; u < vectors; ++u) store(phase_at(phase) + q + u * lanes, result[u]);
             }
         }
     }
-}
+
+    // All vectors of all phases are there.
+    POOLGRAD_INLINE void finish() const {
+        if (!parted(stride, inner)) return;
+        const int64_t piece = inner * static_cast<int64_t>(sizeof(T)), phase = (count + behind) * static_cast<int64_t>(sizeof(T));
+        copy_pieces(row, stride * piece, piece, phase_at(0), piece, phase, count / inner, stride, piece);
+    }
+};
 
 }  // namespace
 }  // namespace poolgrad

@@ -112,6 +112,16 @@ struct Geometry {
     int64_t code_step[max_axes];    // what one local position on an axis adds to a code
 };
 
+// Whether neighbours in a row lie so far apart that no vector holds them as they are. It does if they begin everywhere, and
+// can leave out every second of single elements.
+static inline bool parted(int64_t stride, int64_t inner) { return stride > 1 && (stride > 2 || inner > 1); }
+
+// Whether such windows are brought together first: what is a stride apart is copied side by side.
+static inline bool brought_together(const Geometry& g) {
+    const Axis& axis = g.axes[g.rank - 1];
+    return axis.uniform && parted(axis.stride, g.inner) && axis.stride <= 2 * axis.window;   // else most would be copied in vain
+}
+
 // Whether windows begin at every position of two axes and are small: neighbours have most elements in common. What the rows hand
 // to the columns (slide.hpp) must fit a cache.
 constexpr int64_t most_everywhere = 16;                // elements of a window on an axis

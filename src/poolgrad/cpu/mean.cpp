@@ -199,6 +199,34 @@ template <class E> struct Averager {
         return least;
     }
 
+    // Sums that are a stride apart are put side by side, so that neighbours read neighbours. Returns the window where it
+    // ended.
+    int64_t split_outputs(Stored* y, const SumRow<E>& row, int64_t low, int64_t w0, int64_t w1) {
+        const int64_t begin = smaller(w1, larger(w0, axis.even_begin)), end = larger(begin, smaller(w1, axis.even_end));
+        const int64_t inner = g.inner, s = axis.stride;
+        for (int64_t o = w0; o < begin; ++o) one_output(y, row, low, o);
+        if ((end - begin) * inner < lanes) return begin;
+        const int64_t reach = (axis.window - 1) * axis.dilation, places = end - begin + reach / s, pitch = places * inner + lanes;
+        const SumRow<E> split(reserve(scratch, 5, SumRow<E>::bytes(s * pitch)), s * pitch);
+        const int64_t from = (begin * s - axis.before - low) * inner, part = sizeof(*row.high), piece = inner * part;
+        const auto copy = [&](auto* to, const auto* sums) {
+            copy_pieces(to, piece, pitch * part, sums + from, s * piece, piece, places, smaller(s, reach + 1), piece);
+        };
+        copy(split.high, row.high);
+        if constexpr (SumRow<E>::twofold) copy(split.low, row.low);
+        const Count by(count_of(begin));
+        for (int64_t f = 0; f < (end - begin) * inner; f += lanes) {
+            f = smaller(f, (end - begin) * inner - lanes);   // the last vector overlaps the one before
+            Sums sum = split.lanes_at(f);
+            for (int64_t j = 1, phase = 0, at = f; j < axis.window; ++j) {
+                for (phase += axis.dilation; phase >= s; phase -= s) at += inner;
+                sum += split.lanes_at(phase * pitch + at);
+            }
+            store(y + begin * inner + f, E::average_lanes(sum, by));
+        }
+        return end;
+    }
+
     // Sums over the rows for all elements the windows of [w0, w1) read, then along the row.
     void row_of_elements(Stored* y, int64_t w0, int64_t w1) {
         const int64_t inner = g.inner;
@@ -206,7 +234,8 @@ template <class E> struct Averager {
         const Window ends[] = {window_of(axis, w0), window_of(axis, w1 - 1)};
         for (const Window& w : ends) low = smaller(low, w.position), high = larger(high, w.position + (w.length - 1) * axis.dilation + 1);
         low = larger(0, low - axis.dilation), high = smaller(axis.size, high + axis.dilation);
-        const int64_t count = (high - low) * inner, margin = 2 * lanes;
+        const bool splits = brought_together(g);
+        const int64_t count = (high - low) * inner, margin = (splits ? axis.stride + 2 : 2) * lanes;
         const SumRow<E> row(reserve(scratch, 1, SumRow<E>::bytes(count + margin)), count + margin);
         const Rows from = rows();
         int64_t f = 0;
@@ -240,6 +269,7 @@ template <class E> struct Averager {
                 }
                 o = larger(o, f / inner);
             }
+            if (splits) o = split_outputs(y, row, low, w0, w1);
         }
         if constexpr (has_listed) {
             if (listed.starts && in_bits(taps[0].divisor)) return listed_outputs(y, row, low, w0, w1);
@@ -739,10 +769,12 @@ template <class E> struct Spreader {
             } else {
                 const int64_t count = (last - first) * inner;
                 const SumRow<E> shared = shares_of(first + phases.lowest, last + phases.highest);
-                row = finished_row((count + lanes) * s);
+                row = finished_row(PhasedRow<Stored>::room(count, s));
+                const PhasedRow<Stored> phased{row, count, inner, s};
                 int64_t q = 0;
-                for (; q + 4 * lanes <= count; q += 4 * lanes) along_row<4>(row, shared, q, phases);
-                for (; q < count; q += lanes) along_row<1>(row, shared, q, phases);
+                for (; q + 4 * lanes <= count; q += 4 * lanes) along_row<4>(phased, shared, q, phases);
+                for (; q < count; q += lanes) along_row<1>(phased, shared, q, phases);
+                phased.finish();
             }
             return row + (w0 + axis.before - first * s) * inner;
         }
@@ -1181,8 +1213,9 @@ template <class E> struct Spreader {
     }
 
     // Some vectors of every phase of a row, from the shares of its windows.
-    template <int vectors> POOLGRAD_INLINE void along_row(Stored* row, const SumRow<E>& shared, int64_t q, const Phases& phases) const {
-        const int64_t inner = g.inner, s = axis.stride;
+    template <int vectors> POOLGRAD_INLINE void along_row(const PhasedRow<Stored>& row, const SumRow<E>& shared, int64_t q,
+                                                          const Phases& phases) const {
+        const int64_t inner = g.inner;
         using Narrow = Vec<Stored, lanes>;
         const auto of_phase = [&](int64_t phase, Narrow(&result)[vectors]) __attribute__((always_inline)) {
             Sums sum[vectors] = {};
@@ -1192,7 +1225,7 @@ template <class E> struct Spreader {
             }
             for (int u = 0; u < vectors; ++u) result[u] = E::narrow_lanes(sum[u]);
         };
-        store_phases<Stored, lanes, vectors>(row, q, inner, s, of_phase);
+        row.template put<lanes, vectors>(q, of_phase);
     }
 
     // Calls f(flat (output, channel) index, shares) for vectors of windows that are all divided by `here` along the row; the last

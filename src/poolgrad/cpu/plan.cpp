@@ -619,7 +619,10 @@ bool Plan::in_threes(DType type) const {
 // channels, where they hold many narrow elements of a row, and where every row lies in one row of windows.
 bool Plan::follows_codes(DType type) const {
     if (g_.inner * sum_bytes(type) >= 64 || sum_bytes(type) < 4) return false;
-    bool shared = !g_.axes[g_.rank - 1].uniform;
+    const Axis& along = g_.axes[g_.rank - 1];
+    const bool neighbours = g_.rank == 2 && along.uniform && along.stride == 1 && g_.inner > 1;   // share a vector, and few windows each
+    if (neighbours && g_.elements <= few_elements && sum_bytes(type) == 4 && kernels().vector_bytes >= 32) return false;
+    bool shared = !along.uniform;
     for (int a = 0; a < g_.rank; ++a) shared = shared || g_.axes[a].extent > g_.axes[a].stride;
     return shared || g_.rank > 2;
 }
@@ -627,8 +630,13 @@ bool Plan::follows_codes(DType type) const {
 // Whether maxima are found row by row and then column by column, so that visits add up instead of multiplying, and are few.
 bool Plan::by_columns(int64_t bytes) const {
     const Axis& axis = g_.axes[g_.rank - 1];
-    const bool steps = axis.stride == 1 || (axis.stride == 2 && g_.inner == 1);
-    return few_visits_ && g_.rank > 1 && g_.inner * bytes < 64 && axis.uniform && steps;
+    const bool together = brought_together(g_);   // also in a single row
+    return few_visits_ && g_.inner * bytes < 64 && axis.uniform && (together || (g_.rank > 1 && !parted(axis.stride, g_.inner)));
+}
+
+// Whether nothing but that is done in vectors.
+bool Plan::only_by_columns(int64_t bytes) const {
+    return by_columns(bytes) && brought_together(g_) && g_.elements <= most_by_columns && g_.inner * bytes < kernels().vector_bytes;
 }
 
 // Whether maxima of vectors of channels are found some neighbours at a time (slide.hpp), which is quicker than doubling. Windows near
@@ -697,7 +705,8 @@ void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch)
     job.streaming = false;
     job.what = What::code;
     if (equal) job.wanted = dense(equal, true, bytes);
-    if (equal && g_.inner * bytes < 64 && overlap_ > (g_.inner == 1 ? shared_overlap : 1.5 * shared_overlap)) {
+    const bool shared = g_.inner * bytes < 64 && overlap_ > (g_.inner == 1 ? shared_overlap : 1.5 * shared_overlap);
+    if (equal && (shared || only_by_columns(bytes))) {
         job.mode = Mode::maximum;
         job.what = What::both;
         job.y = room_of(box, bytes, scratch, 7);
@@ -816,7 +825,7 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
         return;
     // Along rows it is quicker to choose first and then to follow the codes, which stay in the cache.
     const bool many_lanes = bytes == 1 || (bytes == 2 && g_.inner > 1);
-    const bool in_two = g_.inner * bytes < 64 && g_.elements >= (many_lanes ? 3 * few_elements : few_elements);
+    const bool in_two = only_by_columns(bytes) || (g_.inner * bytes < 64 && g_.elements >= (many_lanes ? 3 * few_elements : few_elements));
     job.streaming = job.streaming && (in_two || g_.inner * bytes >= 64);
     if (in_two) job.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
     each_box(

@@ -81,6 +81,7 @@ private:
     bool in_lines(int64_t bytes) const;
     bool in_threes(DType type) const;
     bool by_columns(int64_t bytes) const;
+    bool only_by_columns(int64_t bytes) const;
     bool by_neighbours(DType type, bool ignore_nan) const;
     bool slides() const { return g_.rank == 2 || g_.rank == 3; }   // put that follows codes: along the first axis
     bool overlaps_boxes(int64_t bytes, double scratch_bytes, bool slides) const;

@@ -249,9 +249,8 @@ template <class E, class Code> struct Putter {
     }
 
     // Some vectors of every phase; at the border one.
-    template <int vectors, bool border> POOLGRAD_INLINE void block_of_row(Stored* row, const Source* sources, const Phases& phases, int64_t begin,
-                                                                          int64_t f) const {
-        const int64_t s = axis.stride, inner = g.inner, q = f - begin;
+    template <int vectors, bool border>
+    POOLGRAD_INLINE void block_of_row(const PhasedRow<Stored>& row, const Source* sources, const Phases& phases, int64_t begin, int64_t f) const {
         using Narrow = Vec<Stored, lanes>;
         const auto of_phase = [&](int64_t phase, Narrow(&result)[vectors]) __attribute__((always_inline)) {
             const Source* from = sources + phases.begin[phase] * tap_count;
@@ -261,7 +260,7 @@ template <class E, class Code> struct Putter {
             else collect<vectors>(sum, from, n, f);
             for (int u = 0; u < vectors; ++u) result[u] = E::narrow_lanes(sum[u]);
         };
-        store_phases<Stored, lanes, vectors>(row, q, inner, s, of_phase);
+        row.template put<lanes, vectors>(f - begin, of_phase);
     }
 
     // What all rows of a box have in common.
@@ -269,15 +268,20 @@ template <class E, class Code> struct Putter {
         int64_t begin, end;         // flat (output, channel) range of the phases
         int64_t inside, outside;    // in between, all windows of the phases exist
         int64_t skip;               // what the first phases write before the box
-        Stored* row;
+        PhasedRow<Stored> row;
     };
 
     RowPlan row_plan(const Phases& phases, int64_t w0, int64_t w1) const {
         const int64_t s = axis.stride, inner = g.inner;
         const int64_t first = floor_div(w0 + axis.before, s), last = floor_div(w1 - 1 + axis.before, s) + 1;
-        Stored* row = static_cast<Stored*>(reserve(scratch, 1, sizeof(Stored) * static_cast<size_t>(((last - first) * inner + lanes) * s)));
-        return {
-            first * inner, last * inner, -phases.lowest * inner, (axis.count - phases.highest) * inner, (w0 + axis.before - first * s) * inner, row};
+        const int64_t count = (last - first) * inner;
+        Stored* row = static_cast<Stored*>(reserve(scratch, 1, sizeof(Stored) * static_cast<size_t>(PhasedRow<Stored>::room(count, s))));
+        return {first * inner,
+                last * inner,
+                -phases.lowest * inner,
+                (axis.count - phases.highest) * inner,
+                (w0 + axis.before - first * s) * inner,
+                {row, count, inner, s}};
     }
 
     void row_of_elements(Stored* gx, int64_t count, const RowPlan& plan, const Phases& phases, const Source* sources, int64_t furthest_grad,
@@ -293,7 +297,8 @@ template <class E, class Code> struct Putter {
             if (smaller(f + lanes, plan.end) <= plan.outside && f + lanes <= safe) block_of_row<1, false>(plan.row, sources, phases, plan.begin, f);
             else block_of_row<1, true>(plan.row, sources, phases, plan.begin, f);
         }
-        write_row(gx, plan.row + plan.skip, count, job.streaming);
+        plan.row.finish();
+        write_row(gx, plan.row.row + plan.skip, count, job.streaming);
     }
 
     // ---- one by one -------------------------------------------------------------------------------------------------
@@ -340,7 +345,9 @@ template <class E, class Code> struct Putter {
                 grad = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
                 code = static_cast<const Code*>(job.code.data) + outer_offset(job.code, n);
                 Stored* to = static_cast<Stored*>(job.gx.data) + row_offset(job.gx, n, walk, g.rank);
-                if constexpr (in_vectors) {
+                if constexpr (sizeof(Code) == 4) {   // the kernel sees to it that there are vectors of channels
+                    row_of_channels(to, w0, w1, by_phase ? &phases : nullptr, sources, room);
+                } else if constexpr (in_vectors) {
                     if (g.inner >= lanes) row_of_channels(to, w0, w1, by_phase ? &phases : nullptr, sources, room);
                     else if (along_row) row_of_elements(to + w0 * g.inner, (w1 - w0) * g.inner, plan, phases, sources, furthest_grad, furthest_code);
                     else row_one_by_one(to, w0, w1, room);

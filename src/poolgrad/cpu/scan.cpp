@@ -29,6 +29,10 @@ template <class Order, Mode mode, What what> struct Scanner {
         int64_t begin;           // where they begin in the room
         int64_t pitch;           // from a row to the next, in the room
         int64_t rows = 1;        // there is room for
+        Key* split_keys = nullptr;   // the same with the columns of each phase side by side, or null: see split_columns
+        I* split_codes = nullptr;
+        int64_t split_pitch, phase_pitch;
+        int64_t* at = nullptr;   // where the local positions of the first window are there
         bool joined = false;     // rows follow one another without padding, here and in the results
         bool mended = false;     // although windows reach over their ends
         const char *starts = nullptr, *ends = nullptr;   // a bit for every window: 0 for the first and the last of a row (see rows_by_shifts)
@@ -72,9 +76,9 @@ template <class Order, Mode mode, What what> struct Scanner {
 
     void prepare_columns(const Box& box, Scratch& scratch) {
         const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1], reach = (axis.window - 1) * axis.dilation;
-        const bool steps = axis.stride == 1 || (axis.stride == 2 && g.inner == 1);
-        if (g.rank == 1 || g.inner >= lanes || !axis.uniform || !steps) return;
-        if (writes_code && axis.window < 3 && lanes < 8) return;   // two codes cost more to merge than two elements to visit
+        const bool splits = brought_together(g);
+        if (g.inner >= lanes || !axis.uniform || (!splits && (g.rank == 1 || parted(axis.stride, g.inner)))) return;
+        if (writes_code && axis.window < 3 && lanes < 8 && !splits) return;   // two codes cost more to merge than two elements to visit
         if (writes_code && g.elements > no_column) return;
         const int64_t from = w0 * axis.stride - axis.before, to = (w1 - 1) * axis.stride - axis.before + reach + 1;
         columns.first = larger(0, from) * g.inner;
@@ -82,9 +86,9 @@ template <class Order, Mode mode, What what> struct Scanner {
         columns.begin = columns.first - from * g.inner;
         if (columns.count < lanes) return;
         const int a = g.rank - 2;
-        x_row = g.axes[a].stride * job.x.step[a], y_row = job.y.step[a], code_row = job.code.step[a];
+        if (a >= 0) x_row = g.axes[a].stride * job.x.step[a], y_row = job.y.step[a], code_row = job.code.step[a];
         const int64_t end = (w1 - w0) * g.inner, margin = 2 * axis.stride * lanes;
-        columns.joined = columns.count == end * axis.stride && (!writes_value || y_row == end) && (!writes_code || code_row == end);
+        columns.joined = !splits && columns.count == end * axis.stride && (!writes_value || y_row == end) && (!writes_code || code_row == end);
         if (columns.joined && reach >= axis.stride) columns.joined = columns.mended = can_mend();
         columns.pitch = columns.joined ? columns.count : (to - from) * g.inner + margin;
         const int64_t most = (columns.mended ? mended_bytes : together_bytes) / (columns.pitch * static_cast<int64_t>(sizeof(Key)));
@@ -104,16 +108,40 @@ template <class Order, Mode mode, What what> struct Scanner {
             return;
         }
 #endif
-        columns.rows = larger(1, smaller(box.high[a] - box.low[a], most));
+        columns.rows = a < 0 ? 1 : larger(1, smaller(box.high[a] - box.low[a], most));
         const int64_t room = columns.rows * columns.pitch + reach * g.inner + margin;
-        columns.keys = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(room)));
-        columns.codes = static_cast<I*>(reserve(scratch, 3, sizeof(I) * static_cast<size_t>(room)));
+        columns.phase_pitch = (w1 - w0 + reach / axis.stride) * g.inner + lanes;
+        columns.split_pitch = axis.stride * columns.phase_pitch;
+        const int64_t split_room = splits ? columns.rows * columns.split_pitch : 0;
+        columns.keys = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(room + split_room)));
+        columns.codes = static_cast<I*>(reserve(scratch, 3, sizeof(I) * static_cast<size_t>(room + split_room)));
+        if (splits) {
+            columns.split_keys = columns.keys + room;
+            columns.split_codes = columns.codes + room;
+            columns.at = static_cast<int64_t*>(reserve(scratch, 4, sizeof(int64_t) * static_cast<size_t>(axis.window)));
+            for (int64_t j = 0; j < axis.window; ++j) {
+                const int64_t column = j * axis.dilation;
+                columns.at[j] = column % axis.stride * columns.phase_pitch + column / axis.stride * g.inner;
+            }
+        }
         for (int64_t r = 0, i = 0; r <= columns.rows; ++r) {   // what no column fills is padding
             for (const int64_t behind = r < columns.rows ? r * columns.pitch + columns.begin : room; i < behind; ++i) {
                 columns.keys[i] = lowest_real();
                 if constexpr (writes_code) columns.codes[i] = static_cast<I>(no_column);
             }
             i += columns.count;
+        }
+    }
+
+    // Winners of columns that are a stride apart are put side by side, so that neighbours read neighbours.
+    void split_columns(int64_t rows) const {
+        const int64_t s = axis.stride, b = g.inner * static_cast<int64_t>(sizeof(Key)), reach = (axis.window - 1) * axis.dilation;
+        const int64_t places = (columns.phase_pitch - lanes) / g.inner, phases = smaller(s, reach + 1);
+        const int64_t far = columns.phase_pitch * static_cast<int64_t>(sizeof(Key));
+        for (int64_t r = 0; r < rows; ++r) {
+            copy_pieces(columns.split_keys + r * columns.split_pitch, b, far, columns.keys + r * columns.pitch, s * b, b, places, phases, b);
+            if constexpr (writes_code)
+                copy_pieces(columns.split_codes + r * columns.split_pitch, b, far, columns.codes + r * columns.pitch, s * b, b, places, phases, b);
         }
     }
 
@@ -152,14 +180,15 @@ template <class Order, Mode mode, What what> struct Scanner {
 
     // The winners of a vector of windows, from those of their columns: of equal ones the one with the smallest code, which is
     // the first in scan order.
-    template <class Step> static POOLGRAD_INLINE Keys compare_columns(const Key* keys, const I* codes, int64_t window, int64_t step, Natural& at) {
+    template <class Step, class Offset>
+    static POOLGRAD_INLINE Keys compare_columns(const Key* keys, const I* codes, int64_t window, const Offset& offset, Natural& at) {
         Keys best = Step::template get<Key, lanes>(keys);
-        for (int64_t j = 1; j < window; ++j) best = larger_lanes(Step::template get<Key, lanes>(keys + j * step), best);
+        for (int64_t j = 1; j < window; ++j) best = larger_lanes(Step::template get<Key, lanes>(keys + offset(j)), best);
         if constexpr (writes_code) {
             at = Natural{} - 1;
             for (int64_t j = 0; j < window; ++j) {
-                const Natural mine = reinterpret_cast<Natural>(Step::template get<I, lanes>(codes + j * step) + static_cast<I>(j));
-                const Codes hit = Step::template get<Key, lanes>(keys + j * step) == best;
+                const Natural mine = reinterpret_cast<Natural>(Step::template get<I, lanes>(codes + offset(j)) + static_cast<I>(j));
+                const Codes hit = Step::template get<Key, lanes>(keys + offset(j)) == best;
                 const Natural first = mine < at ? mine : at;
                 at = hit ? first : at;
             }
@@ -317,21 +346,23 @@ template <class Order, Mode mode, What what> struct Scanner {
     }
 
     // `fixed` is the window along the row, or 0 for any.
-    template <class Step, int fixed> __attribute__((noinline)) bool rows_by_columns(int64_t w0, int64_t w1, int64_t rows) {
+    template <class Step, int fixed, bool split = false> __attribute__((noinline)) bool rows_by_columns(int64_t w0, int64_t w1, int64_t rows) {
         if (!compare_some_rows(rows)) return false;
+        if constexpr (split) split_columns(rows);
         Marks marks{};
         const int64_t row = (w1 - w0) * g.inner, window = fixed ? fixed : axis.window, step = axis.dilation * g.inner;
         const int64_t end = columns.joined ? rows * row : row, lines = columns.joined ? 1 : rows;
         const int width = job.code_width;
+        const auto offset = [step, at = columns.at](int64_t j) __attribute__((always_inline)) { return split ? at[j] : j * step; };
         for (int64_t r = 0; r < lines; ++r) {
-            const Key* const keys = columns.keys + r * columns.pitch;
-            const I* const codes = columns.codes + r * columns.pitch;
+            const Key* const keys = split ? columns.split_keys + r * columns.split_pitch : columns.keys + r * columns.pitch;
+            const I* const codes = split ? columns.split_codes + r * columns.split_pitch : columns.codes + r * columns.pitch;
             Stored* const values = writes_value ? y + r * y_row + w0 * g.inner : nullptr;
             char* const chosen = writes_code ? code + (r * code_row + w0 * g.inner) * width : nullptr;
             for (int64_t f = 0; f < end; f += lanes) {
                 if (end >= lanes) f = smaller(f, end - lanes);
                 Natural at;
-                const Keys best = compare_columns<Step>(keys + f * Step::stride, codes + f * Step::stride, window, step, at);
+                const Keys best = compare_columns<Step>(keys + f * Step::stride, codes + f * Step::stride, window, offset, at);
                 store_windows(values, chosen, f, end, best, at, marks);
             }
         }
@@ -372,7 +403,7 @@ template <class Order, Mode mode, What what> struct Scanner {
 
     // How many rows of windows from here on can be done together: those that read alike.
     int64_t rows_together(const Box& box, const RowWalk& walk) const {
-        if (!columns.keys) return 1;
+        if (!columns.keys || g.rank == 1) return 1;
         const int a = g.rank - 2;
         const int64_t row = walk.at[a], end = smaller(box.high[a], g.axes[a].whole_end);
         return row < g.axes[a].whole_begin ? 1 : larger(1, smaller(columns.rows, end - row));
@@ -390,6 +421,7 @@ template <class Order, Mode mode, What what> struct Scanner {
                 if (columns.mended && axis.window == 5) return rows_by_columns<EveryElement, 5>(w0, w1, rows);
                 if (columns.mended && axis.window == 7) return rows_by_columns<EveryElement, 7>(w0, w1, rows);
             }
+            if (columns.split_keys) return rows_by_columns<EveryElement, 0, true>(w0, w1, rows);
             if (axis.stride == 1)
                 return axis.window == 3 ? rows_by_columns<EveryElement, 3>(w0, w1, rows) : rows_by_columns<EveryElement, 0>(w0, w1, rows);
             return axis.window == 3 ? rows_by_columns<EverySecond, 3>(w0, w1, rows) : rows_by_columns<EverySecond, 0>(w0, w1, rows);
@@ -752,7 +784,17 @@ template <class Order, Mode mode, What what> void run(const Scan& job, const Box
         using Neighbours = Sliding<Order, what>;
         if (Neighbours::suits(g)) return Neighbours(job, order).run(box, scratch, [&](const Box& some) { reduce_box(r, g, some, scratch); });
     }
-    if constexpr (Vectors::by_columns) r.prepare_columns(box, scratch);
+    if constexpr (Vectors::by_columns) {
+        constexpr int64_t most_windows = 1024;   // of a single row, so that its columns stay in the cache
+        if (g.rank == 1 && brought_together(g) && box.high[0] - box.low[0] > most_windows) {
+            for (Box part = box; part.low[0] < box.high[0]; part.low[0] = part.high[0]) {
+                part.high[0] = smaller(box.high[0], part.low[0] + most_windows);
+                run<Order, mode, what>(job, part, scratch, order);
+            }
+            return;
+        }
+        r.prepare_columns(box, scratch);
+    }
     const bool in_lines = Vectors::writes_value && job.streaming && g.inner < Vectors::lanes;
     const int64_t row_begin = box.low[g.rank - 1] * g.inner, row_end = box.high[g.rank - 1] * g.inner;
     if (in_lines && g.rank > 1 && job.y.step[g.rank - 2] != row_end - row_begin) r.columns.rows = 1;

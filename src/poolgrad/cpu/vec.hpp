@@ -120,6 +120,25 @@ POOLGRAD_INLINE void stream_fence() {
 #endif
 }
 
+// Copies pieces of at most 64 bytes, `phases` of them in each of `places`: to + place * to_step + phase * to_phase, and
+// likewise from. What is shorter than 16, 32 or 64 bytes is copied with what follows it: both sides need room behind, and
+// what is written too much is overwritten by the next piece.
+template <class V> void copy_as(char* to, int64_t to_step, int64_t to_phase, const char* from, int64_t from_step, int64_t from_phase, int64_t places,
+                                int64_t phases) {
+    for (int64_t i = 0; phases == 2 && i < places; ++i, to += to_step, from += from_step)
+        store(to, load<V>(from)), store(to + to_phase, load<V>(from + from_phase));
+    for (int64_t i = 0; phases != 2 && i < places; ++i, to += to_step, from += from_step)
+        for (int64_t p = 0; p < phases; ++p) store(to + p * to_phase, load<V>(from + p * from_phase));
+}
+[[maybe_unused]] void copy_pieces(void* to, int64_t to_step, int64_t to_phase, const void* from, int64_t from_step, int64_t from_phase,
+                                  int64_t places, int64_t phases, int64_t bytes) {
+    char* const target = static_cast<char*>(to);
+    const char* const source = static_cast<const char*>(from);
+    if (bytes <= 16) copy_as<Vec<uint8_t, 16>>(target, to_step, to_phase, source, from_step, from_phase, places, phases);
+    else if (bytes <= 32) copy_as<Vec<uint8_t, 32>>(target, to_step, to_phase, source, from_step, from_phase, places, phases);
+    else copy_as<Vec<uint8_t, 64>>(target, to_step, to_phase, source, from_step, from_phase, places, phases);
+}
+
 // Lane by lane to another type. Compilers turn only some of these into one instruction, so those that matter are named.
 template <class T, int lanes, class V> POOLGRAD_INLINE Vec<T, lanes> convert(V v) {
     using From [[maybe_unused]] = typename Bare<decltype(v[0])>::type;
