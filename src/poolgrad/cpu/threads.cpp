@@ -57,16 +57,37 @@ thread_local OwnScratch own_scratch;
 struct Job {
     void (*task)(void*, int64_t, Scratch&);
     void* context;
-    int64_t count;
-    std::atomic<int64_t> next{0};
+    int share_count;
     std::atomic<size_t> finished{0};   // workers that took part and are through
     std::atomic<bool> out_of_memory{false};
 
-    void work() {
-        for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) {
-            try {
-                task(context, i, own_scratch);
-            } catch (const std::bad_alloc&) { out_of_memory.store(true); }
+    // Tasks that follow one another mostly read memory that does: so each thread has a share of neighbours, and helps with the others'
+    // when it is through.
+    static constexpr int most_shares = 16;
+    struct alignas(64) Share {
+        std::atomic<int64_t> next;
+        int64_t end;
+    };
+    Share shares[most_shares];
+
+    Job(void (*task)(void*, int64_t, Scratch&), void* context, int64_t count, int64_t threads)
+        : task(task),
+          context(context),
+          share_count(static_cast<int>(std::clamp<int64_t>(threads, 1, most_shares))) {
+        for (int s = 0; s < share_count; ++s) {
+            shares[s].next.store(count * s / share_count, std::memory_order_relaxed);
+            shares[s].end = count * (s + 1) / share_count;
+        }
+    }
+
+    void work(int thread) {
+        for (int s = 0; s < share_count; ++s) {
+            Share& share = shares[(thread + s) % share_count];
+            for (int64_t i; (i = share.next.fetch_add(1, std::memory_order_relaxed)) < share.end;) {
+                try {
+                    task(context, i, own_scratch);
+                } catch (const std::bad_alloc&) { out_of_memory.store(true); }
+            }
         }
         own_scratch.shrink(kept_scratch);
     }
@@ -83,6 +104,7 @@ void pause() {
 struct alignas(64) Worker {
     std::atomic<Job*> job{nullptr};   // the worker takes it, or its caller takes it back
     std::atomic<uint32_t> calls{0};
+    int number = 0;                     // its caller is thread 0
     std::thread::native_handle_type thread{};
     int kept_off = -1;                  // this processor
     const void* kept_by = nullptr;      // for this thread, whose processors it may use
@@ -99,7 +121,7 @@ struct alignas(64) Worker {
             calls.wait(seen);
             seen = calls.load();
             if (Job* const mine = job.exchange(nullptr)) {
-                mine->work();
+                mine->work(number);
                 mine->finished.fetch_add(1);   // from here on it may be gone
             }
         }
@@ -116,6 +138,7 @@ struct Pool {
             workers.reserve(wanted);
             while (workers.size() < wanted) {
                 auto worker = std::make_unique<Worker>();
+                worker->number = static_cast<int>(workers.size()) + 1;
                 std::thread started(&Worker::serve, worker.get());
                 worker->thread = started.native_handle();
                 started.detach();
@@ -130,7 +153,7 @@ struct Pool {
         const auto called = start_workers(helpers);
         keep_off_caller(called);
         for (const auto& worker : called) worker->call(mine);
-        mine.work();
+        mine.work(0);
         size_t joined = 0;
         for (const auto& worker : called) joined += worker->job.exchange(nullptr) == nullptr;
         for (int spin = 0; mine.finished.load() != joined; ++spin) spin < 4000 ? pause() : std::this_thread::yield();
@@ -187,12 +210,12 @@ int get_num_threads() {
 void set_num_threads(int n) { thread_count.store(std::clamp(n, 1, most_threads)); }
 
 void run_tasks(int64_t count, void (*task)(void*, int64_t, Scratch&), void* context) {
-    Job job{task, context, count};
     const int64_t helpers = std::min<int64_t>(get_num_threads(), count) - 1;
+    Job job(task, context, count, helpers + 1);
     Pool& shared = *pool.load();
     std::unique_lock lock(shared.in_use, std::defer_lock);
     if (helpers > 0 && lock.try_lock()) shared.run(job, static_cast<size_t>(helpers));
-    else job.work();
+    else job.work(0);
     if (job.out_of_memory.load()) throw std::bad_alloc();
 }
 
