@@ -40,8 +40,8 @@ template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const V
     return read_ahead<T>(g, x, g.rank < 2 ? 1 : g.axes[g.rank - 2].stride);
 }
 
-// Whether they are asked for twice: averages over windows that lie apart ask for so much of a large array that not all of it seems to be
-// heard. Asked again, they take a twentieth to a fifth less. (Maxima gain only in 3-D, and lose elsewhere.)
+// Whether they are asked for twice: windows that lie apart ask for so much of a large array that not all of it seems to be heard. Asked
+// again, they take a twentieth to a fifth less. (Windows that share elements lose a little.)
 POOLGRAD_INLINE bool asks_twice(const Axis& axis, const View& x) {
     constexpr int64_t large = int64_t{1} << 25;
     return axis.uniform && axis.window <= axis.stride && static_cast<const char*>(x.end) - static_cast<const char*>(x.begin) >= large;

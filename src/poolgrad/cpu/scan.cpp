@@ -43,6 +43,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     const Axis& axis;
     const Order order;
     const int64_t ahead;
+    const bool twice;   // see asks_twice
     const int32_t* positions = nullptr;   // of listed windows along a row
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
@@ -60,7 +61,8 @@ template <class Order, Mode mode, What what> struct Scanner {
           g(*job.geometry),
           axis(g.axes[g.rank - 1]),
           order(order),
-          ahead(read_ahead<Stored>(g, source())) {}
+          ahead(read_ahead<Stored>(g, source())),
+          twice(asks_twice(axis, source())) {}
 
     // ---- column by column -------------------------------------------------------------------------------------------
     // Where vectors lie along the row, the rows of a window are compared first, once for all windows that share a column; then
@@ -556,8 +558,11 @@ template <class Order, Mode mode, What what> struct Scanner {
 
     template <int vectors> POOLGRAD_INLINE void channels(const Window& window, int64_t c) {
         if (ahead)   // the positions that the window before has not read
-            for (int64_t j = larger(0, window.length - axis.stride); j < window.length; ++j)
-                look_ahead((window.position + j * axis.dilation) * g.inner + c, vectors * lanes);
+            for (int64_t j = larger(0, window.length - axis.stride); j < window.length; ++j) {
+                const int64_t at = (window.position + j * axis.dilation) * g.inner + c;
+                look_ahead(at, vectors * lanes);
+                if (twice) look_ahead(at, vectors * lanes);
+            }
         if constexpr (can_hurry) {
             if (channels_done<vectors, true>(window, c)) return;
             channels_with_care(window, c, vectors);
