@@ -555,7 +555,9 @@ bool Plan::no_windows(void* gx, int64_t bytes) const {
 void Plan::put(DType type, const View& g, const void* code, int code_width, void* gx, bool assign) const {
     const int64_t bytes = dtype_bytes(type);
     if (no_windows(gx, bytes)) return;
-    if (code_width == 1 && !assign && apart({.type = type, .mode = Mode::choice, .put = true, .given = g}, code, gx)) return;
+    // Where no windows share an element, what is assigned is what integers add to nothing: the bits of the value.
+    const DType bits = bytes == 1 ? DType::u8 : bytes == 2 ? DType::u16 : bytes == 4 ? DType::u32 : DType::u64;
+    if (code_width == 1 && apart({.type = assign ? bits : type, .mode = Mode::choice, .put = true, .given = g}, code, gx)) return;
     Put job{};
     job.geometry = &g_;
     job.type = type;
