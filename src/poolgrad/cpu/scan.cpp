@@ -374,6 +374,71 @@ template <class Order, Mode mode, What what> struct Scanner {
         return is_certain(marks, rows);
     }
 
+    // Windows of two or three columns that begin two apart, and only the last of which may lack its third: the winners of the columns stay in
+    // registers, where they are taken apart. A column that is missing is like the one before it, which changes nothing.
+    static constexpr bool can_pair = by_columns && sizeof(Key) >= 2;
+    static constexpr bool can_pair_threes = can_pair && sizeof(Key) >= 4 && vector_bytes == 64;   // elsewhere that is not quicker
+
+    bool in_pairs(int64_t windows) const {
+        const bool few = axis.window == 2 || (can_pair_threes && axis.window == 3 && tap_count <= 3);
+        return few && axis.stride == 2 && axis.dilation == 1 && g.inner == 1 && windows >= lanes && columns.begin == 0 &&
+               columns.count >= 2 * windows;
+    }
+
+    template <int window> __attribute__((noinline)) bool rows_in_pairs(int64_t w0, int64_t w1, int64_t rows) const {
+        const Codes even = 2 * iota<I, lanes>(), odd = even + 1, next = iota<I, lanes>() + 1;
+        const Tap* const row_taps = taps;
+        const int64_t count = tap_count, end = w1 - w0, last = columns.count - 1;
+        Marks marks{};
+        Keys sum{};
+        for (int64_t r = 0; r < rows; ++r) {
+            const int64_t begin = columns.first + r * x_row;
+            Stored* const values = writes_value ? y + r * y_row + w0 : nullptr;
+            char* const chosen = writes_code ? code + (r * code_row + w0) * job.code_width : nullptr;
+            for (int64_t f = 0; f < end; f += lanes) {
+                f = smaller(f, end - lanes);   // the last block overlaps the one before
+                if (ahead) look_ahead(begin + 2 * f, 2 * lanes);
+                const Stored *const from = x + begin + 2 * f, *const behind = x + begin + smaller(2 * f + 2 * lanes, last);
+                Keys best[window];   // of two vectors of columns, and of the column behind them
+                Codes at[window];
+                const auto key_at = [&](int64_t t, int u) __attribute__((always_inline)) {
+                    const int64_t row = row_taps[t].offset;
+                    const Values element = u < 2 ? load<Values>(from + row + u * lanes) : splat<Stored, lanes>(behind[row]);
+                    if constexpr (Order::has_nan) sum += element;
+                    return order.keys(element);
+                };
+                for (int u = 0; u < window; ++u) best[u] = key_at(0, u), at[u] = Codes{} + static_cast<I>(row_taps[0].code);
+                for (int64_t t = 1; t < count; ++t)
+                    for (int u = 0; u < window; ++u) {
+                        const Keys key = key_at(t, u);
+                        if constexpr (writes_code) at[u] = key > best[u] ? Codes{} + static_cast<I>(row_taps[t].code) : at[u];
+                        best[u] = larger_lanes(key, best[u]);
+                    }
+                const auto take_apart = [&](auto& columns) __attribute__((always_inline)) {   // by their place in the window
+                    const auto left = shuffle(columns[0], columns[1], even), right = shuffle(columns[0], columns[1], odd);
+                    if constexpr (window == 3) columns[2] = shuffle(left, columns[2], next);
+                    columns[0] = left, columns[1] = right;
+                };
+                take_apart(best);
+                Keys most = larger_lanes(best[1], best[0]);
+                if constexpr (window == 3) most = larger_lanes(best[2], most);
+                Natural first{};
+                if constexpr (writes_code) {
+                    take_apart(at);
+                    first = Natural{} - 1;
+                    for (int u = window - 1; u >= 0; --u) {
+                        const Natural mine = reinterpret_cast<Natural>(at[u] + static_cast<I>(u)), smallest = mine < first ? mine : first;
+                        first = best[u] == most ? smallest : first;
+                    }
+                }
+                store_windows(values, chosen, f, end, most, first, marks);
+            }
+        }
+        if constexpr (Order::has_nan)
+            if (any_nan(sum)) return false;
+        return is_certain(marks, rows);
+    }
+
     // Stride 1 and as many windows as columns: rows can be joined, and windows that reach over their ends are done again.
     static constexpr bool mends = what == What::value && Order::key_is_value;
 
@@ -419,6 +484,12 @@ template <class Order, Mode mode, What what> struct Scanner {
             if constexpr (can_shift)
                 if (columns.starts) return rows_by_shifts(rows);
 #endif
+            if constexpr (can_pair)
+                if (in_pairs(w1 - w0)) {
+                    if constexpr (can_pair_threes)
+                        if (axis.window == 3) return rows_in_pairs<3>(w0, w1, rows);
+                    return rows_in_pairs<2>(w0, w1, rows);
+                }
             if constexpr (mends) {
                 if (columns.mended && axis.window == 5) return rows_by_columns<EveryElement, 5>(w0, w1, rows);
                 if (columns.mended && axis.window == 7) return rows_by_columns<EveryElement, 7>(w0, w1, rows);
