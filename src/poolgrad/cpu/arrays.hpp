@@ -1,6 +1,6 @@
 // Arrays of NumPy: where their memory is, and how results are made. The buffer protocol and np.ndarray do the same, but take as long
 // as a small kernel. What is declared here is NumPy's binary interface: every extension that was compiled since NumPy 1.7 relies on
-// it, so that nothing of NumPy is needed to build. With a NumPy that has another one the slower ways are gone.
+// it, so that nothing of NumPy is needed to build. With a NumPy that has another one the slower ways are taken.
 #pragma once
 
 #include <nanobind/nanobind.h>

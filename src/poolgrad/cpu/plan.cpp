@@ -622,8 +622,8 @@ bool Plan::in_threes(DType type) const {
 bool Plan::follows_codes(DType type) const {
     if (g_.inner * sum_bytes(type) >= 64 || sum_bytes(type) < 4) return false;
     const Axis& along = g_.axes[g_.rank - 1];
-    const bool neighbours = g_.rank == 2 && along.uniform && along.stride == 1 && g_.inner > 1;   // share a vector, and few windows each
-    if (neighbours && g_.elements <= few_elements && sum_bytes(type) == 4 && kernels().vector_bytes >= 32) return false;
+    const bool neighbours = g_.rank == 2 && along.uniform && along.stride == 1 && along.size >= 40 && g_.inner > 1;   // share a vector
+    if (neighbours && g_.elements <= few_elements && sum_bytes(type) == 4 && kernels().vector_bytes == 64) return false;
     bool shared = !along.uniform;
     for (int a = 0; a < g_.rank; ++a) shared = shared || g_.axes[a].extent > g_.axes[a].stride;
     return shared || g_.rank > 2;
@@ -699,8 +699,39 @@ static bool all_equal(const Geometry& g, DType type, const View& a, const View& 
     return equal;
 }
 
-// The codes of a box. What the chosen elements should equal is nearly always the maximum. Along rows that share much, it is found
-// sooner than anything else: so it is looked for first.
+// Whether the floats of a box are finite, and none is -0: otherwise maxima are not certain column by column.
+static bool all_ordinary(const Geometry& g, DType type, const View& a, const Box& box) {
+    const int64_t from = box.low[g.rank - 1] * g.inner, count = box.high[g.rank - 1] * g.inner - from;
+    const auto in_box = [&](auto exponent) {   // all ones in it: infinite or NaN
+        using Bits = decltype(exponent);
+        constexpr Bits sign = static_cast<Bits>(Bits{1} << (8 * sizeof(Bits) - 1));
+        Bits special = 0;
+        for (int64_t n = box.n; !special && n < box.n_end; ++n) {
+            RowWalk walk;
+            if (!first_row(box, g.rank, walk)) return true;
+            do {
+                const char* const row =
+                    static_cast<const char*>(a.data) + (row_offset(a, n, walk, g.rank) + from) * static_cast<int64_t>(sizeof(Bits));
+                for (int64_t i = 0; i < count; ++i) {
+                    Bits bits;
+                    std::memcpy(&bits, row + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+                    special |= static_cast<Bits>((bits & exponent) == exponent) | static_cast<Bits>(bits == sign);
+                }
+            } while (!special && next_row(box, g.rank, walk));
+        }
+        return !special;
+    };
+    switch (type) {
+        case DType::f16: return in_box(uint16_t{0x7C00});
+        case DType::bf16: return in_box(uint16_t{0x7F80});
+        case DType::f32: return in_box(uint32_t{0x7F800000});
+        case DType::f64: return in_box(uint64_t{0x7FF0000000000000});
+        default: return true;
+    }
+}
+
+// The codes of a box. What the chosen elements should equal is nearly always the maximum. Along rows that share much, and where only
+// columns are done in vectors, it is found sooner than anything else: so it is looked for first.
 void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch) const {
     const Kernels& k = kernels();
     const int64_t bytes = dtype_bytes(job.type);
@@ -708,7 +739,7 @@ void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch)
     job.what = What::code;
     if (equal) job.wanted = dense(equal, true, bytes);
     const bool shared = g_.inner * bytes < 64 && overlap_ > (g_.inner == 1 ? shared_overlap : 1.5 * shared_overlap);
-    if (equal && (shared || only_by_columns(bytes))) {
+    if (equal && (shared || (only_by_columns(bytes) && all_ordinary(g_, job.type, job.wanted, box)))) {
         job.mode = Mode::maximum;
         job.what = What::both;
         job.y = room_of(box, bytes, scratch, 7);
