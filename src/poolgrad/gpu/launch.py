@@ -166,6 +166,8 @@ def _tile_of(frame: Frame, itemsize: int, work: str) -> Tile:
             return Tile(4096, 32) if planes and itemsize == 4 else Tile(512, 8)
         if not short:
             return Tile(256, 4)
+        if _streams(frame, itemsize, work):
+            return Tile(512, 4)
         few = work in ("code", "fused") or (work == "value" and planes and not in_rows)
         return Tile(256, 2) if few else Tile(512, 2)
     if planes and not in_rows and itemsize <= 4:
@@ -201,7 +203,9 @@ def _tile_of_volumes(short: bool, work: str) -> Tile:
 
 
 def hint_of(frame: Frame, itemsize: int, work: str) -> str:
-    """What loads tell the cache: to keep what they read, where that measured better."""
+    """What loads tell the cache: to keep what they read or to drop it first, where that measured better."""
+    if _streams(frame, itemsize, work):
+        return "evict_first"
     short, in_rows, planes = itemsize < 4, frame.inner == 1, frame.axes[0].size > 1
     kept = frame.uniform and (
         all(axis.window <= axis.stride for axis in frame.axes)
@@ -210,6 +214,13 @@ def hint_of(frame: Frame, itemsize: int, work: str) -> str:
         or (work == "mean" and in_rows and planes and short)
     )
     return "evict_last" if kept else ""
+
+
+def _streams(frame: Frame, itemsize: int, work: str) -> bool:
+    """Whether what is read had better leave the cache first: 16-bit images, channels last, that nobody reads again."""
+    apart = frame.uniform and all(axis.window <= axis.stride for axis in frame.axes)
+    images = frame.axes[0].size == 1 and frame.inner > 1
+    return apart and images and itemsize == 2 and work in ("value", "mean")
 
 
 def start(kernel: Any, frame: Frame, tile: Tile, places: list[int], **arguments: Any) -> Start:

@@ -10,7 +10,7 @@ twofold: as two float64 whose sum is meant, so that nothing is lost on the way. 
 import triton
 import triton.language as tl
 
-from .tiles import along, clamp, divisor_of, kernel, lengths, origin_of, pair, place, span_of
+from .tiles import along, divisor_of, element_of, kernel, lengths, origin_of, pair, place, span_of
 
 
 @triton.jit
@@ -143,14 +143,15 @@ def mean(
     first_h, last_h = span_of(oh, origin_h, stops_h, h, dh, LISTED, DILATED)
     first_w, last_w = span_of(window, origin_w, stops_w, w, dw, LISTED, DILATED)
     KIND: tl.constexpr = tl.float64 if TWOFOLD else SUM
+    FIT: tl.constexpr = not PADDED and not LISTED
     high = tl.zeros([BW, R, BI], KIND)
     low = tl.zeros([BW, R, BI], KIND)
     if KW > 0:
         for ld in tl.static_range(KD):
             for lh in tl.static_range(KH):
                 on_row = (ld >= first_d) & (ld <= last_d) & (lh >= first_h) & (lh <= last_h)
-                at_d = origin_d + clamp(ld, first_d, last_d) * dd
-                at_h = origin_h + clamp(lh, first_h, last_h) * dh
+                at_d = element_of(origin_d, ld, first_d, last_d, dd, FIT)
+                at_h = element_of(origin_h, lh, first_h, last_h, dh, FIT)
                 row = x + (at_d.to(tl.int64) * h + at_h) * row_length
                 row_high = tl.zeros([BW, R, BI], KIND)
                 row_low = tl.zeros([BW, R, BI], KIND)
@@ -166,16 +167,15 @@ def mean(
                 else:
                     for lw in tl.static_range(KW):
                         at = images + (origin_w + lw * dw) * inner + c
-                        if PADDED or LISTED or not FULL:
+                        if FIT and FULL:
+                            value = tl.load(row + at, eviction_policy=HINT)
+                        else:
                             inside = (lw >= first_w) & (lw <= last_w) & (c < inner)
                             inside = inside.broadcast_to(BW, R, BI)
                             value = tl.load(row + at, mask=inside, other=0, eviction_policy=HINT)
-                        else:
-                            at_w = origin_w + clamp(lw, first_w, last_w) * dw
-                            value = tl.load(row + (images + at_w * inner + c), eviction_policy=HINT)
                         more, rest = widen(value, SUM, TWOFOLD)
                         row_high, row_low = add(row_high, row_low, more, rest, TWOFOLD)
-                if PADDED or LISTED:
+                if not FIT:
                     row_high = tl.where(on_row, row_high, 0)
                     row_low = tl.where(on_row, row_low, 0)
                 high, low = add(high, low, row_high, row_low, TWOFOLD)
@@ -195,11 +195,14 @@ def mean(
                     lw += 1
                 lh += 1
             ld += 1
-    count = (
-        divisor_of(od, origin_d, divisors_d, d, kd, DIVISORS).to(tl.int64)
-        * divisor_of(oh, origin_h, divisors_h, h, kh, DIVISORS)
-        * divisor_of(window, origin_w, divisors_w, w, kw, DIVISORS)
-    )
+    if FIT and KW > 0 and not DIVISORS:
+        count = tl.full([], KD * KH * KW, tl.int64)
+    else:
+        count = (
+            divisor_of(od, origin_d, divisors_d, d, kd, DIVISORS).to(tl.int64)
+            * divisor_of(oh, origin_h, divisors_h, h, kh, DIVISORS)
+            * divisor_of(window, origin_w, divisors_w, w, kw, DIVISORS)
+        )
     if WHOLE and not TWOFOLD:
         size = tl.abs(high) // tl.abs(count)
         high = tl.where((high < 0) != (count < 0), -size, size)

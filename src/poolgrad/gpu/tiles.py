@@ -120,6 +120,16 @@ def clamp(at, low, high):
 
 
 @triton.jit
+def element_of(origin, local, first, last, dilation, FIT: tl.constexpr):
+    """Where a local position of a window lies. One that is not real stands for the nearest one that is; where all
+    windows FIT into the array there is none, and nothing to compute."""
+    if FIT:
+        return origin + local * dilation
+    else:
+        return origin + clamp(local, first, last) * dilation
+
+
+@triton.jit
 def pair(
     row, images, p, size, fill, PADDED: tl.constexpr, R: tl.constexpr, BW: tl.constexpr, IDX: tl.constexpr,
     HINT: tl.constexpr,

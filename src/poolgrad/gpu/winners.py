@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 
 from .sums import add, divide, rounded, widen
-from .tiles import along, clamp, kernel, lengths, origin_of, pair, place, span_of
+from .tiles import along, element_of, kernel, lengths, origin_of, pair, place, span_of
 
 
 @triton.jit
@@ -88,7 +88,7 @@ def real_code(code, first_d, first_h, first_w, KH: tl.constexpr, KW: tl.constexp
 def _over_row(
     best, code, row, way, images, origin_w, first_w, last_w, ow, wb, c, w, inner, dw, qw, target, START: tl.constexpr,
     KW: tl.constexpr, PAIRS: tl.constexpr, PHASE: tl.constexpr, PADDED: tl.constexpr, LOW: tl.constexpr,
-    R: tl.constexpr, BW: tl.constexpr, FULL: tl.constexpr, IDX: tl.constexpr, COMPUTE: tl.constexpr,
+    R: tl.constexpr, BW: tl.constexpr, FULL: tl.constexpr, FIT: tl.constexpr, IDX: tl.constexpr, COMPUTE: tl.constexpr,
     EQUAL: tl.constexpr, FLOAT: tl.constexpr, IGNORE: tl.constexpr, LOOSE: tl.constexpr, HINT: tl.constexpr,
 ):  # fmt: skip
     """The winner so far after one row of the window, whose first code is START. Its elements lie `way` and some from
@@ -118,7 +118,7 @@ def _over_row(
     else:
         for j in tl.static_range(KW):
             lw = KW - 1 - j if EQUAL else j
-            spot = (origin_w + clamp(lw, first_w, last_w) * dw) * inner + c
+            spot = element_of(origin_w, lw, first_w, last_w, dw, FIT) * inner + c
             if FULL:
                 value = tl.load(row + (way + spot), eviction_policy=HINT)
             else:
@@ -172,6 +172,7 @@ def scan(
     first_h, last_h = span_of(oh, origin_h, stops_h, h, dh, LISTED, DILATED)
     first_w, last_w = span_of(window, origin_w, stops_w, w, dw, LISTED, DILATED)
 
+    FIT: tl.constexpr = not PADDED and not LISTED
     LOW: tl.constexpr = float("nan") if (FLOAT and (IGNORE or EQUAL)) else LOWEST
     LOOSE: tl.constexpr = SKIP and KW > 0 and FLOAT and not (IGNORE or EQUAL or VALUE)
     best = tl.full([BW, R, BI], LOW, COMPUTE)
@@ -186,21 +187,21 @@ def scan(
             # EQUAL runs backward
             ld = (KD * KH - 1 - i if EQUAL else i) // KH
             lh = (KD * KH - 1 - i if EQUAL else i) % KH
-            at_d = origin_d + clamp(ld, first_d, last_d) * dd
-            at_h = origin_h + clamp(lh, first_h, last_h) * dh
+            at_d = element_of(origin_d, ld, first_d, last_d, dd, FIT)
+            at_h = element_of(origin_h, lh, first_h, last_h, dh, FIT)
             if SKIP:
                 if (ld <= last_d) & (lh <= last_h):
                     best, code = _over_row(
                         best, code, x + images, (at_d * h + at_h) * w * inner, images, origin_w, first_w, last_w,
                         ow, wb, c, w, inner, dw, qw, target, (ld * KH + lh) * KW, KW, PAIRS, PHASE, PADDED, LOW, R, BW,
-                        FULL, IDX, COMPUTE, EQUAL, FLOAT, IGNORE, LOOSE, HINT,
+                        FULL, FIT, IDX, COMPUTE, EQUAL, FLOAT, IGNORE, LOOSE, HINT,
                     )  # fmt: skip
             else:
                 row = x + (at_d.to(tl.int64) * h + at_h) * row_length
                 best, code = _over_row(
                     best, code, row, images, images, origin_w, first_w, last_w, ow, wb, c, w, inner, dw, qw, target,
-                    (ld * KH + lh) * KW, KW, PAIRS, PHASE, PADDED, LOW, R, BW, FULL, IDX, COMPUTE, EQUAL, FLOAT, IGNORE,
-                    LOOSE, HINT,
+                    (ld * KH + lh) * KW, KW, PAIRS, PHASE, PADDED, LOW, R, BW, FULL, FIT, IDX, COMPUTE, EQUAL, FLOAT,
+                    IGNORE, LOOSE, HINT,
                 )  # fmt: skip
         if PADDED:
             code = real_code(code, first_d, first_h, first_w, KH, KW).to(IDX)
