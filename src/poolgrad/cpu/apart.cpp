@@ -1,5 +1,6 @@
-// Gradients and second-order gradients of maxima over windows that lie apart: two elements along a row of one channel, any number of
-// rows, no element in two windows. Windows are found and used in registers, so every array is read or written once.
+// Gradients and second-order gradients of maxima over windows that lie apart, no element in two of them: of two elements along a row of one
+// channel and any number of rows, or of any shape in vectors of channels. Windows are found and used in registers, so every array is read or
+// written once.
 #include <type_traits>
 #include <utility>
 
@@ -408,7 +409,264 @@ template <class I, bool put> struct Rows {
     }
 };
 
+// ---- vectors of channels --------------------------------------------------------------------------------------------
+
+// Windows of any shape, where there are enough channels for vectors. put: of windows that leave no element between them.
+template <class I, bool put> struct Channels {
+    using Row = Rows<I, put>;
+    static constexpr int lanes = Row::lanes;
+    using Bits = typename Row::Bits;
+
+    // The elements of a window: where they are in x, and in v or the result, from the column that it begins in; and their codes.
+    struct Elements {
+        int64_t count;
+        int64_t x[most_apart], other[most_apart];
+        I code[most_apart];
+    };
+
+    const Apart& job;
+    const Geometry& g;
+    const Axis& axis;
+    const Box& box;
+    const bool floats;
+    const AsInteger<I> order;
+    const Integer<I> plain;
+    const I quiet;
+    const int64_t ahead;
+    const int asks;                // how often (see asks_twice)
+    const I *x = nullptr, *given = nullptr, *wanted = nullptr;   // of the image, or of the row of windows
+    const uint8_t* codes = nullptr;
+    I* result = nullptr;
+    Tap x_taps[most_apart], other_taps[most_apart];
+    int64_t taps = 0;
+    int64_t careful = 0;           // where a NaN was met, so many rows are not compared as floats first
+    static constexpr int64_t often = 8;
+    Elements whole;                // of windows that are not cut short along the row
+
+    Channels(const Apart& job, const Box& box)
+        : job(job),
+          g(*job.geometry),
+          axis(g.axes[g.rank - 1]),
+          box(box),
+          floats(job.type <= DType::f64),
+          order{Row::infinity_of(job.type), job.ignore_nan ? Row::sign : Row::most},
+          plain{job.type >= DType::u8 ? Row::sign : I{0}},
+          quiet(floats ? static_cast<I>((order.infinity & -order.infinity) >> 1) : I{0}),
+          ahead(read_ahead<I>(g, put ? job.x : job.given)),
+          asks(ahead == 0                                  ? 0
+               : asks_twice(axis, put ? job.x : job.given) ? 2
+                                                           : 1) {}
+
+    // Keeps a load from being merged with the choice that follows: it would wait for the code, which may still be on its way from memory.
+    static POOLGRAD_INLINE Bits loaded(Bits bits) {
+#if defined(__AVX512F__)
+        __asm__("" : "+v"(bits));
+#endif
+        return bits;
+    }
+
+    // `count` windows from `output` on, the first of which begins in `column`. False if a NaN was met that `Find` cannot compare.
+    template <class Find, Mode mode, int64_t fixed>
+    __attribute__((noinline)) bool windows(const Find& given_find, const Elements& e, int64_t output, int64_t column, int64_t count) const {
+        constexpr bool adds = !__is_same(typename Find::Key, I);
+        using Other = std::conditional_t<put, I, const I>;
+        const int64_t n = fixed < most_apart ? fixed : e.count, inner = g.inner, next = (axis.stride - 1) * inner, distance = ahead;
+        const I* at[fixed];   // where the elements of the first window are; in a place that no store can change, like all else
+        Other* other[fixed];
+        I code[fixed];
+        for (int64_t i = 0; i < n; ++i) {
+            if constexpr (mode != Mode::choice) at[i] = x + column * inner + e.x[i];
+            if constexpr (put) other[i] = result + column * inner + e.other[i];
+            else other[i] = given + column * inner + e.other[i];
+            code[i] = e.code[i];
+        }
+        const Find find = given_find;
+        const I infinity = order.infinity, quiet_nan = quiet;
+        const bool streaming = job.streaming;
+        const int times = asks;
+        const I* const values = put ? given + output * inner : nullptr;
+        const I* const want = mode == Mode::equal ? wanted + output * inner : nullptr;
+        const uint8_t* const chosen = mode == Mode::choice ? codes + output * inner : nullptr;
+        I* const to = put ? nullptr : result + output * inner;
+        const auto write = [streaming](I* p, Bits bits) __attribute__((always_inline)) {
+            if (streaming) stream(p, bits);
+            else store(p, bits);
+        };
+        Vec<typename Find::Key, lanes> sum{};
+        // Channels of one window, o further than the first, whose elements lie f further than those of the first.
+        const auto vector = [&](int64_t o, int64_t f) __attribute__((always_inline)) {
+            const auto key_at = [&](int64_t i) __attribute__((always_inline)) { return find.keys(load<Bits>(at[i] + f)); };
+            for (int time = 0; time < times; ++time)
+                for (int64_t i = 0; i < n; ++i) {
+                    if constexpr (mode != Mode::choice) __builtin_prefetch(at[i] + f + distance, 0, 2);
+                    if constexpr (!put) __builtin_prefetch(other[i] + f + distance, 0, 2);
+                }
+            Bits choice;
+            if constexpr (mode == Mode::choice) {
+                choice = load_codes<I, lanes>(chosen + o, 1);
+            } else if constexpr (mode == Mode::maximum) {
+                auto best = key_at(0), all = best;
+                choice = Bits{} + code[0];
+                for (int64_t i = 1; i < n; ++i) {
+                    const auto key = key_at(i);
+                    if constexpr (adds) all += key;
+                    choice = key > best ? Bits{} + code[i] : choice;
+                    best = larger_lanes(key, best);
+                }
+                if constexpr (adds) sum += all;
+            } else {
+                const auto key = find.keys(load<Bits>(want + o));
+                if constexpr (adds) sum += key;
+                choice = Bits{} + Row::none;
+                for (int64_t i = n - 1; i >= 0; --i) choice = key_at(i) == key ? Bits{} + code[i] : choice;
+            }
+            if constexpr (put) {
+                const Bits value = Row::added(load<Bits>(values + o), infinity, quiet_nan);
+                for (int64_t i = 0; i < n; ++i) write(other[i] + f, choice == code[i] ? value : Bits{});
+            } else {
+                Bits found{};
+                for (int64_t i = 0; i < n; ++i) {
+                    const Bits element = loaded(load<Bits>(other[i] + f));
+                    found = choice == code[i] ? element : found;
+                }
+                write(to + o, found);
+            }
+        };
+        for (int64_t o = 0, f = 0, left = inner; o < count * inner;) {   // channels of the window are left
+            vector(o, f);
+            left -= lanes, o += lanes, f += lanes;
+            if (left == 0) left = inner, f += next;
+            else if (left < lanes) o += left - lanes, f += left - lanes, left = lanes;   // the last vector overlaps the one before
+        }
+        if constexpr (adds) return !any_nan(sum);
+        else return true;
+    }
+
+    template <class Find, Mode mode> bool by_size(const Find& find, const Elements& e, const Window& first, int64_t count) const {
+        if (e.count == 4) return windows<Find, mode, 4>(find, e, first.output, first.position, count);
+        return windows<Find, mode, most_apart>(find, e, first.output, first.position, count);
+    }
+
+    template <Mode mode> void search(const Elements& e, const Window& first, int64_t count) {
+        if (!floats) by_size<Integer<I>, mode>(plain, e, first, count);
+        else if constexpr (sizeof(I) >= 4) {
+            using Float = std::conditional_t<sizeof(I) == 4, float, double>;
+            if (careful > 0) --careful;
+            else if (by_size<AsFloat<Float>, mode>({}, e, first, count)) return;
+            else careful = often;
+            windows<AsInteger<I>, mode, most_apart>(order, e, first.output, first.position, count);
+        } else if constexpr (sizeof(I) == 2) {
+            by_size<AsInteger<I>, mode>(order, e, first, count);
+        }
+    }
+
+    // Windows that are like the first.
+    void some_windows(const Elements& e, const Window& first, int64_t count) {
+        if (job.mode == Mode::choice) by_size<AsInteger<I>, Mode::choice>(order, e, first, count);
+        else if (job.mode == Mode::maximum) search<Mode::maximum>(e, first, count);
+        else search<Mode::equal>(e, first, count);
+    }
+
+    void list(Elements& e, const Window& window) const {
+        e.count = 0;
+        for (int64_t t = 0; t < taps; ++t)
+            for (int64_t i = 0; i < window.length; ++i, ++e.count) {
+                e.x[e.count] = job.mode == Mode::choice ? 0 : x_taps[t].offset + i * g.inner;
+                e.other[e.count] = other_taps[t].offset + i * g.inner;
+                e.code[e.count] = static_cast<I>(other_taps[t].code + window.first + i);
+            }
+    }
+
+    void cut_windows(int64_t o, int64_t end) {
+        for (; o < end; ++o) {
+            Elements e;
+            const Window window = window_of(axis, o);
+            list(e, window);
+            some_windows(e, window, 1);
+        }
+    }
+
+    void row() {
+        const int last = g.rank - 1;
+        const int64_t low = box.low[last], high = box.high[last];
+        const int64_t begin = smaller(high, larger(low, axis.whole_begin)), end = larger(begin, smaller(high, axis.whole_end));
+        cut_windows(low, begin);
+        if (begin < end) some_windows(whole, window_of(axis, begin), end - begin);
+        cut_windows(end, high);
+        const int64_t behind = high * axis.stride - axis.before;   // columns from here on are in no window
+        for (int64_t t = 0; put && high == axis.count && behind < axis.size && t < taps; ++t)
+            clear(result + other_taps[t].offset + behind * g.inner, axis.size - behind);
+    }
+
+    void clear(I* to, int64_t columns) const { __builtin_memset(to, 0, sizeof(I) * static_cast<size_t>(columns * g.inner)); }
+
+    // Input rows behind the last windows of an axis.
+    void clear_behind(int64_t n, const RowWalk& walk) const {
+        const int last = g.rank - 1;
+        Box rows;
+        int64_t total = 1;
+        for (int a = 0; a < last; ++a) {
+            rows.low[a] = Row::owned(g.axes[a], walk.at[a]), rows.high[a] = Row::owned(g.axes[a], walk.at[a] + 1);
+            total *= rows.high[a] - rows.low[a];
+        }
+        rows.low[last] = 0, rows.high[last] = 1;
+        RowWalk at;
+        if (total == taps || !first_row(rows, g.rank, at)) return;
+        do {
+            bool real = true;
+            for (int a = 0; a < last; ++a) real = real && at.at[a] < nominal_origin(g.axes[a], walk.at[a]) + g.axes[a].window;
+            const int64_t low = Row::owned(axis, box.low[last]), high = Row::owned(axis, box.high[last]);
+            if (!real) clear(static_cast<I*>(job.result.data) + row_offset(job.result, n, at, g.rank) + low * g.inner, high - low);
+        } while (next_row(rows, g.rank, at));
+    }
+
+    void begin_rows(int64_t n, const RowWalk& walk) {
+        const auto image_in = [&](const View& view) { return static_cast<I*>(view.data) + outer_offset(view, n); };
+        const auto row_in = [&](const View& view, auto* data) { return data + row_offset(view, n, walk, g.rank); };
+        taps = window_taps(g, walk.at, (put ? job.result : job.given).step, other_taps);
+        if (job.mode != Mode::choice) window_taps(g, walk.at, job.x.step, x_taps), x = image_in(job.x);
+        if (job.mode == Mode::equal) wanted = row_in(job.wanted, static_cast<const I*>(job.wanted.data));
+        if (job.mode == Mode::choice) codes = row_in(job.wanted, static_cast<const uint8_t*>(job.wanted.data));
+        given = put ? row_in(job.given, static_cast<const I*>(job.given.data)) : image_in(job.given);
+        result = put ? image_in(job.result) : row_in(job.result, static_cast<I*>(job.result.data));
+        list(whole, {0, 0, 0, axis.window});
+    }
+
+    // On to the row of windows below.
+    void next_row_of_windows() {
+        const int a = g.rank - 2;
+        const int64_t stride = g.axes[a].stride;
+        if (job.mode != Mode::choice) x += stride * job.x.step[a];
+        if (job.mode == Mode::equal) wanted += job.wanted.step[a];
+        if (job.mode == Mode::choice) codes += job.wanted.step[a];
+        given += (put ? 1 : stride) * job.given.step[a];
+        result += (put ? stride : 1) * job.result.step[a];
+    }
+
+    void run() {
+        const int a = g.rank - 2;
+        for (int64_t n = box.n; n < box.n_end; ++n) {
+            RowWalk walk;
+            if (!first_row(box, g.rank, walk)) return;
+            do {
+                begin_rows(n, walk);
+                int64_t rows = 1;
+                if (a >= 0 && walk.at[a] >= g.axes[a].whole_begin) rows = larger(1, smaller(box.high[a], g.axes[a].whole_end) - walk.at[a]);
+                for (;;) {
+                    row();
+                    if constexpr (put) clear_behind(n, walk);
+                    if (--rows == 0) break;
+                    ++walk.at[a];
+                    next_row_of_windows();
+                }
+            } while (next_row(box, g.rank, walk));
+        }
+        if (job.streaming) stream_fence();
+    }
+};
+
 template <class I> void run(const Apart& job, const Box& box, Scratch& scratch) {
+    if (job.geometry->inner > 1) return job.put ? Channels<I, true>(job, box).run() : Channels<I, false>(job, box).run();
     const int last = job.geometry->rank - 1;
     for (Box some = box; some.low[last] < box.high[last]; some.low[last] = some.high[last]) {   // so that room for a row stays small
         some.high[last] = smaller(some.low[last] + most_windows, box.high[last]);

@@ -482,15 +482,17 @@ void Plan::maximum(DType type, const View& x, void* y, void* code, int code_widt
     each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); }, true);
 }
 
-// Whether windows lie apart, two elements along a row of one channel that is long enough for vectors (apart.cpp).
+// Whether windows lie apart and there are enough channels for vectors (apart.cpp), or one, with two elements of each window along a row
+// that is long enough.
 bool Plan::lie_apart(DType type) const {
     const int64_t bytes = dtype_bytes(type), vector_bytes = kernels().vector_bytes;
-    if (g_.inner != 1 || g_.elements > most_apart || vector_bytes < 4 * bytes) return false;
+    if (g_.elements > most_apart || (g_.inner > 1 ? g_.inner * bytes < vector_bytes : vector_bytes < 4 * bytes)) return false;
     for (int a = 0; a < g_.rank; ++a) {
         const Axis& axis = g_.axes[a];
         if (!axis.uniform || axis.dilation != 1 || axis.window > axis.stride || axis.before >= axis.window || axis.count == 0) return false;
         if (nominal_origin(axis, axis.count - 1) >= axis.size) return false;   // nothing of it is real
     }
+    if (g_.inner > 1) return true;
     const Axis& along = g_.axes[g_.rank - 1];
     const int64_t row = 2 * (along.whole_end - along.whole_begin) * bytes;
     // Below that starting a row takes too long, with windows at its ends that are cut short, or as an image of its own.
@@ -502,7 +504,9 @@ bool Plan::lie_apart(DType type) const {
 bool Plan::apart(Apart job, const void* wanted, void* result) const {
     const int64_t bytes = dtype_bytes(job.type);
     const bool shuffled = bytes > 1 || job.mode == Mode::choice || kernels().vector_bytes >= 32;   // quickly
-    if (!shuffled || !lie_apart(job.type)) return false;
+    if ((g_.inner == 1 && !shuffled) || !lie_apart(job.type)) return false;
+    for (int a = 0; job.put && g_.inner > 1 && a < g_.rank; ++a)
+        if (g_.axes[a].window != g_.axes[a].stride) return false;   // there are elements between them
     const Kernels& k = kernels();
     job.geometry = &g_;
     if (wanted) job.wanted = dense(wanted, true, job.mode == Mode::choice ? 1 : bytes);
@@ -517,7 +521,7 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     // Elsewhere following codes is as quick.
     const Axis& along = g_.axes[g_.rank - 1];
     const bool whole = along.whole_end - along.whole_begin == along.count, narrow = bytes < 4 || (bytes == 4 && g_.rank == 2);
-    if (code_width == 1 && whole && narrow && g_.rank > 1 && kernels().vector_bytes >= 32 &&
+    if (code_width == 1 && (g_.inner > 1 || (whole && narrow && g_.rank > 1 && kernels().vector_bytes >= 32)) &&
         apart({.type = type, .mode = Mode::choice, .given = v}, code, y))
         return;
     Scan job = scan_job(type, false);
@@ -825,7 +829,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
     const int64_t bytes = dtype_bytes(type);
     const Mode mode = equal ? Mode::equal : Mode::maximum;
-    if (g_.rank > 1 && apart({.type = type, .mode = mode, .ignore_nan = ignore_nan, .x = x, .given = v}, equal, y)) return;
+    if ((g_.rank > 1 || g_.inner > 1) && apart({.type = type, .mode = mode, .ignore_nan = ignore_nan, .x = x, .given = v}, equal, y)) return;
     const bool quick = by_columns(bytes) && g_.elements <= most_by_columns, large = large_ && !quick;
     if (large && choose_large(type, x, ignore_nan, Carry::elements, v, y, 0, equal)) return;
     if (large && large_coded_) {   // and something else than the maximum is looked for
