@@ -84,6 +84,7 @@ inline int64_t row_count(const Geometry& g, const Box& box) {
     return rows;
 }
 constexpr int64_t some_rows = 4;   // from which on it pays to prepare what they have in common
+constexpr int64_t small_image = int64_t{1} << 14;   // bytes
 
 // ---- mean -----------------------------------------------------------------------------------------------------------
 
@@ -363,6 +364,7 @@ template <class E> struct Averager {
         bool whole;             // the row is one of whole_row(), and the others are at most its first and its last window
         int64_t* fresh;         // where rows lie that are asked for while this one is read
         int64_t fresh_count;
+        bool soon;              // and whether they are read next
     };
     Even even{};
 
@@ -402,10 +404,13 @@ template <class E> struct Averager {
     }
 
     template <int stride> POOLGRAD_INLINE auto ask_for_next(const Rows& from) const {
-        return [x = from.x, fresh = even.fresh, rows = even.fresh_count](int64_t o) __attribute__((always_inline)) {
+        return [x = from.x, fresh = even.fresh, rows = even.fresh_count, soon = even.soon](int64_t o) __attribute__((always_inline)) {
             for (int64_t f = 0; f < rows; ++f)
-                for (int64_t i = stride * lanes - 1; i >= 0; i -= 64 / static_cast<int64_t>(sizeof(Stored)))
-                    __builtin_prefetch(x + fresh[f] + stride * o + i, 0, 2);
+                for (int64_t i = stride * lanes - 1; i >= 0; i -= 64 / static_cast<int64_t>(sizeof(Stored))) {
+                    const Stored* const at = x + fresh[f] + stride * o + i;
+                    if (soon) __builtin_prefetch(at, 0, 3);
+                    else __builtin_prefetch(at, 0, 2);
+                }
         };
     }
 
@@ -542,38 +547,49 @@ template <class E> struct Averager {
         if constexpr (has_listed) {
             if (row_count(g, box) >= some_rows) list(w0, w1);
         }
-        const bool in_lines = job.streaming && g.inner < lanes;
-        LineWriter<Stored> lines(in_lines ? box.n_end - box.n : 0, 2 * (w1 - w0) * g.inner, scratch, 6);
-        const bool registers = in_registers(w0, w1);
+        const bool in_lines = job.streaming && g.inner < lanes, registers = in_registers(w0, w1);
+        // Small images that lie in memory are done one after the other, so that what is asked for ahead is the next of them; else, and where
+        // results are written past the caches, they take turns.
+        even.soon = registers && !job.streaming && ahead && g.axes[0].size * job.x.step[0] * static_cast<int64_t>(sizeof(Stored)) <= small_image;
+        const int64_t images = even.soon ? 1 : box.n_end - box.n;
+        LineWriter<Stored> lines(in_lines ? images : 0, 2 * (w1 - w0) * g.inner, scratch, 6);
         const Axis& down = g.axes[larger(0, last - 1)];
-        const bool together = registers && even.whole && in_twos(g, job.y);
+        const bool in_pairs = registers && even.whole && in_twos(g, job.y);
         Count by(1);
-        do {
-            tap_count = window_taps(g, walk.at, job.x.step, room);
-            if (registers) begin_row(by);
-            const int64_t at = walk.at[larger(0, last - 1)];
-            const bool two = together && tap_count == 3 && at >= down.even_begin && at + 1 < smaller(down.even_end, box.high[last - 1]);
-            for (int64_t n = box.n; n < box.n_end; ++n) {
-                x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n);
-                Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
-                if constexpr (lanes > 1) {
-                    if (g.inner >= lanes) {
-                        row_of_channels(y, w0, w1);
-                        continue;
+        for (int64_t first = box.n; first < box.n_end; first += images) {
+            int64_t known = INT64_MAX, moved = 0;   // a row whose taps are those of the rows below it, moved
+            first_row(box, g.rank, walk);
+            do {
+                const int64_t at = walk.at[larger(0, last - 1)];
+                moved = at > known && at < down.even_end ? moved + (at - known) * down.stride * job.x.step[larger(0, last - 1)] : 0;
+                if (moved == 0) {
+                    tap_count = window_taps(g, walk.at, job.x.step, room);
+                    if (registers) begin_row(by);
+                }
+                known = last > 0 && down.uniform && at >= down.even_begin ? at : INT64_MAX;
+                const bool two = in_pairs && tap_count == 3 && at >= down.even_begin && at + 1 < smaller(down.even_end, box.high[last - 1]);
+                for (int64_t n = first; n < first + images; ++n) {
+                    x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n) + moved;
+                    Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
+                    if constexpr (lanes > 1) {
+                        if (g.inner >= lanes) {
+                            row_of_channels(y, w0, w1);
+                            continue;
+                        }
                     }
+                    if (in_lines) y = lines.open(n - first, y + w0 * g.inner) - w0 * g.inner;
+                    if constexpr (has_small) {
+                        if (two) two_rows(y, by);
+                        else if (registers) row_in_registers(y, by);
+                        else row_of_elements(y, w0, w1);
+                    } else {
+                        row_of_elements(y, w0, w1);
+                    }
+                    if (in_lines) lines.close((w1 - w0) * g.inner * (two ? 2 : 1));
                 }
-                if (in_lines) y = lines.open(n - box.n, y + w0 * g.inner) - w0 * g.inner;
-                if constexpr (has_small) {
-                    if (two) two_rows(y, by);
-                    else if (registers) row_in_registers(y, by);
-                    else row_of_elements(y, w0, w1);
-                } else {
-                    row_of_elements(y, w0, w1);
-                }
-                if (in_lines) lines.close((w1 - w0) * g.inner * (two ? 2 : 1));
-            }
-            if (two) next_row(box, g.rank, walk);
-        } while (next_row(box, g.rank, walk));
+                if (two) next_row(box, g.rank, walk);
+            } while (next_row(box, g.rank, walk));
+        }
         if (job.streaming) stream_fence();
     }
 };

@@ -60,30 +60,34 @@ template <class V> POOLGRAD_INLINE V plus(V a, V b) {
     return a + b;
 }
 
-// What averages are divided by, made ready for many of them. Multiplying by the inverse is dividing if that is exact. If it is
-// not, the quotient of a float64 is at most two places off, and what is left of the dividend, which is exact, tells how far:
-// corrected by that it is rounded as a division is, twice as fast.
+// What averages are divided by, made ready for many of them. Multiplying by the inverse is dividing if that is exact. If it is not, the
+// product of a float64 with an inverse of two parts, which is off by less than 2**-100, is rounded as the quotient is: of a small divisor, no
+// quotient comes that near to where rounding changes. Both parts are positive, so that infinities stay and zeros keep their sign.
 template <class S> struct Denominator {
     int64_t count;
-    S value, inverse, opposite;   // -inverse
-    bool exact, small;   // a power of two; so small that nothing is lost on the way
+    S value, inverse, rest;   // of float64, 1 / value is inverse + rest unless the inverse is exact
+    bool exact, small;        // a power of two; another small number
     explicit Denominator(int64_t n)
         : count(n),
           value(static_cast<S>(n)),
           inverse(S{1} / value),
-          opposite(-inverse),
+          rest{},
           exact(S{1} / S{2} != 0 && n > 0 && (n & (n - 1)) == 0),   // where halves exist
-          small(n > -(int64_t{1} << 40) && n < int64_t{1} << 40) {}
+          small(!exact && n > 0 && n < int64_t{1} << 40) {
+#if defined(__FMA__)
+        if constexpr (__is_same(S, double)) {
+            if (small) inverse *= 1 - 0x1p-53;   // the number below, so that the rest is positive
+            if (small) rest = residual(1.0, inverse, value) / value;
+        }
+#endif
+    }
 };
 
 template <class V, class S> POOLGRAD_INLINE V quotient(V sum, const Denominator<S>& by) {
     if (by.exact) return sum * by.inverse;
 #if defined(__FMA__)
     if constexpr (__is_same(S, double)) {
-        if (by.small) {
-            const V q = sum * by.inverse, left = residual(sum, q, by.value);
-            return (left < 0) | (left > 0) ? residual(q, left, by.opposite) : q;   // not beyond infinity, and zeros keep their sign
-        }
+        if (by.small) return fused(sum, by.inverse - V{}, sum * by.rest);
     }
 #endif
     return sum / by.value;
