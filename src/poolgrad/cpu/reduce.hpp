@@ -2,7 +2,7 @@
 // along the channels where there are enough of them, else along the row.
 //
 // A Reducer says: `lanes`; begin_row(taps, n, image, walk); channels<vectors>(window, c); row<Step, masked, vectors>(block);
-// single(window, c); rows_together(box, walk); whole_rows(w0, w1, rows), which may decline;
+// whole_windows(w0, w1) and whole_rows(w0, w1, rows), which may decline; single(window, c); rows_together(box, walk);
 // next_row(); end_rows(elements).
 #pragma once
 
@@ -187,7 +187,10 @@ template <class Reducer> void reduce_row(Reducer& r, const Geometry& g, int64_t 
     const Axis& axis = g.axes[g.rank - 1];
     if constexpr (Reducer::lanes > 1) {
         if (g.inner >= Reducer::lanes) {
-            for (int64_t o = w0; o < w1; ++o) channel_blocks(r, window_of(axis, o), g.inner);
+            for (int64_t o = w0, end = smaller(w1, axis.whole_end); o < w1; ++o) {
+                if (o >= axis.whole_begin && o < end && r.whole_windows(o, end)) o = end - 1;
+                else channel_blocks(r, window_of(axis, o), g.inner);
+            }
             return;
         }
         if (axis.uniform && axis.stride == 1) return row_blocks<EveryElement>(r, axis, g.inner, w0, w1, rows_low, rows_high, array_low, array_high);

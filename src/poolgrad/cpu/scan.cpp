@@ -55,6 +55,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     LineWriter<Stored>* lines = nullptr;   // of rows that are written past the caches
     int64_t first_image = 0, row_begin = 0;
     int64_t x_row = 0, y_row = 0, code_row = 0;   // from a row of windows to the one below
+    int64_t most_rows = 1;                        // that are done together without columns
 
     Scanner(const Scan& job, Order order)
         : job(job),
@@ -77,6 +78,9 @@ template <class Order, Mode mode, What what> struct Scanner {
     static constexpr int64_t together_bytes = 1 << 11, mended_bytes = 1 << 13;   // more, and memory waits meanwhile
 
     void prepare_columns(const Box& box, Scratch& scratch) {
+        const int a = g.rank - 2;
+        if (a >= 0) x_row = g.axes[a].stride * job.x.step[a], y_row = job.y.step[a], code_row = job.code.step[a];
+        if (a >= 0 && has_small_windows()) most_rows = box.high[a] - box.low[a];
         const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1], reach = (axis.window - 1) * axis.dilation;
         const bool splits = brought_together(g);
         if (g.inner >= lanes || !axis.uniform || (!splits && (g.rank == 1 || parted(axis.stride, g.inner)))) return;
@@ -87,8 +91,6 @@ template <class Order, Mode mode, What what> struct Scanner {
         columns.count = smaller(axis.size, to) * g.inner - columns.first;
         columns.begin = columns.first - from * g.inner;
         if (columns.count < lanes) return;
-        const int a = g.rank - 2;
-        if (a >= 0) x_row = g.axes[a].stride * job.x.step[a], y_row = job.y.step[a], code_row = job.code.step[a];
         const int64_t end = (w1 - w0) * g.inner, margin = 2 * axis.stride * lanes;
         columns.joined = !splits && columns.count == end * axis.stride && (!writes_value || y_row == end) && (!writes_code || code_row == end);
         if (columns.joined && reach >= axis.stride) columns.joined = columns.mended = can_mend();
@@ -470,10 +472,10 @@ template <class Order, Mode mode, What what> struct Scanner {
 
     // How many rows of windows from here on can be done together: those that read alike.
     int64_t rows_together(const Box& box, const RowWalk& walk) const {
-        if (!columns.keys || g.rank == 1) return 1;
+        if (g.rank == 1) return 1;
         const int a = g.rank - 2;
-        const int64_t row = walk.at[a], end = smaller(box.high[a], g.axes[a].whole_end);
-        return row < g.axes[a].whole_begin ? 1 : larger(1, smaller(columns.rows, end - row));
+        const int64_t row = walk.at[a], end = smaller(box.high[a], g.axes[a].whole_end), most = larger(columns.rows, most_rows);
+        return row < g.axes[a].whole_begin ? 1 : larger(1, smaller(most, end - row));
     }
 
     // Whole rows of windows, if they can be done this way.
@@ -681,6 +683,53 @@ template <class Order, Mode mode, What what> struct Scanner {
         }
         return true;
     }
+
+    // Vectors of channels of an array that lies in the cache, in windows two or three elements wide: what the whole windows
+    // of a row have in common is read once, into places that no store can change. (From memory it is quicker to read some
+    // vectors that follow one another.)
+    bool has_small_windows() const { return by_columns && g.inner >= lanes && ahead == 0 && (axis.window == 2 || axis.window == 3); }
+
+    bool whole_windows(int64_t begin, int64_t end) {
+        if constexpr (by_columns) {
+            if (!has_small_windows()) return false;
+            axis.window == 2 ? small_windows<2>(begin, end) : small_windows<3>(begin, end);
+            return true;
+        }
+        return false;
+    }
+
+    template <int length> __attribute__((noinline)) void small_windows(int64_t begin, int64_t end) {
+        const int64_t inner = g.inner, step = axis.dilation * inner, stride = axis.stride * inner, count = tap_count;
+        const Tap* const rows = taps;
+        Stored* const values = y;
+        char* const codes = code;
+        const int width = job.code_width;
+        const Stored* from = x + (begin * axis.stride - axis.before) * inner;
+        for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
+            for (int64_t c = 0; c < inner; c += lanes) {
+                c = smaller(c, inner - lanes);   // the last block overlaps the one before
+                State s;
+                const auto visit = [&](const Tap& row, bool first) __attribute__((always_inline)) {
+                    const Stored* const p = from + c + row.offset;
+                    for (int j = 0; j < length; ++j) {
+                        const I element_code = static_cast<I>(row.code + j);
+                        if (first && j == 0) start(s, load<Values>(p), Values{}, element_code);
+                        else meet<false, can_hurry>(s, load<Values>(p + j * step), Values{}, element_code, Codes{});
+                    }
+                };
+                visit(rows[0], true);
+                for (int64_t t = 1; t < count; ++t) visit(rows[t], false);
+                if constexpr (can_hurry)
+                    if (any_nan(s.sum)) {
+                        window_with_care(o, c);
+                        continue;
+                    }
+                if constexpr (writes_value) store(values + to + c, result(s));
+                if constexpr (writes_code) store_codes<I, lanes>(codes + (to + c) * width, width, s.at);
+            }
+    }
+
+    __attribute__((noinline)) void window_with_care(int64_t o, int64_t c) { channels_done<1, false>(window_of(axis, o), c); }
 
     template <class Step, bool masked, int vectors> POOLGRAD_INLINE void row(const RowBlock& block) {
         if (ahead && Step::stride > 0) look_ahead(block.position, vectors * lanes * Step::stride);
