@@ -222,7 +222,7 @@ struct BrainConversion {
     // The result in the upper half of each lane.
     template <int lanes> static POOLGRAD_INLINE Vec<uint32_t, lanes> round_lanes(Vec<float, lanes> v) {
         const auto u = reinterpret_cast<Vec<uint32_t, lanes>>(v);
-        return (u & 0x7fffffffu) > 0x7f800000u ? u | 0x400000u : u + 0x7fffu + ((u >> 16) & 1u);
+        return v != v ? u | 0x400000u : u + 0x7fffu + ((u >> 16) & 1u);
     }
     template <int lanes> static POOLGRAD_INLINE Vec<uint16_t, lanes> narrow_vector(Vec<float, lanes> v) {
         return convert<uint16_t, lanes>(round_lanes<lanes>(v) >> 16);

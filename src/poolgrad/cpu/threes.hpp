@@ -122,16 +122,20 @@ template <class E, int S> struct Threes {
         }(std::make_integer_sequence<int, lanes>{});
     }
 
+    static POOLGRAD_INLINE __m128i codes_at(const uint8_t* p) {
+        if constexpr (lanes == 16) return load<__m128i>(p);
+        else return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    }
+
     // Adds to the sums where the code is the wanted one.
-    static POOLGRAD_INLINE Sums add_where(Sums sum, const uint8_t* at, uint8_t wanted, Sums value) {
-        const __m128i all = _mm_set1_epi8(static_cast<char>(wanted));
+    static POOLGRAD_INLINE Sums add_where(Sums sum, __m128i codes, int wanted, Sums value) {
+        const __mmask16 hit = _mm_cmpeq_epi8_mask(codes, _mm_set1_epi8(static_cast<char>(wanted)));
         if constexpr (lanes == 16) {
             const __m512 s = reinterpret_cast<__m512>(sum);
-            return reinterpret_cast<Sums>(_mm512_mask_add_ps(s, _mm_cmpeq_epi8_mask(load<__m128i>(at), all), s, reinterpret_cast<__m512>(value)));
+            return reinterpret_cast<Sums>(_mm512_mask_add_ps(s, hit, s, reinterpret_cast<__m512>(value)));
         } else {
             const __m512d s = reinterpret_cast<__m512d>(sum);
-            const auto hit = static_cast<__mmask8>(_mm_cmpeq_epi8_mask(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(at)), all));
-            return reinterpret_cast<Sums>(_mm512_mask_add_pd(s, hit, s, reinterpret_cast<__m512d>(value)));
+            return reinterpret_cast<Sums>(_mm512_mask_add_pd(s, static_cast<__mmask8>(hit), s, reinterpret_cast<__m512d>(value)));
         }
     }
 
@@ -160,13 +164,84 @@ template <class E, int S> struct Threes {
                                 const int j = u + S * (reach - d);   // and the row
                                 if (j < 0 || j > 2) continue;
                                 Sums& mine = sum[u][i % S];
-                                mine = add_where(mine, c[d] + at - before, static_cast<uint8_t>(bases[m] + 3 * j + i), value);
+                                mine = add_where(mine, codes_at(c[d] + at - before), bases[m] + 3 * j + i, value);
                             }
                         }());
                     }(std::make_integer_sequence<int, 3>{});
             for (int u = 0; u < made; ++u)
                 if constexpr (S == 1) store(to[u] + f, E::narrow_lanes(sum[u][0]));
+                else if constexpr (__is_same(E, BrainSum)) E::template store_pairs<lanes>(to[u] + 2 * f, sum[u][0], sum[u][1]);
                 else store_interleaved<Stored, lanes>(to[u] + 2 * f, E::narrow_lanes(sum[u][0]), E::narrow_lanes(sum[u][1]));
+        }
+    }
+
+    // Whether a window begins one before every element, and rows follow one another: then they are as good as one long row. Its windows read
+    // beyond the ends of rows, where they have padding and chose nothing.
+    bool joins() const {
+        const auto around = [](const Axis& axis) { return axis.before == 1 && axis.count == axis.size; };
+        return g.rank == 2 && around(down) && around(along) && width == along.size && width >= 3 * lanes && job.g.step[0] == width &&
+               job.code.step[0] == width && job.gx.step[0] == width;
+    }
+
+    // Rows of elements as one, from the rows of windows above them, around them and below them. Nothing beyond the ends of these is read. Each
+    // sum waits for nine additions, so two vectors are made side by side.
+    __attribute__((noinline)) static void long_row(const Stored* const (&given)[3], const uint8_t* const (&chosen)[3], Stored* to, int64_t length) {
+        const Stored* const g[3] = {given[0], given[1], given[2]};   // in a place that no store can change
+        const uint8_t* const c[3] = {chosen[0], chosen[1], chosen[2]};
+        const __m128i nothing = _mm_set1_epi8(static_cast<char>(none));
+        const int64_t end = length - 2 * lanes;
+        Sums before[3] = {}, own[3];
+#pragma GCC unroll 3
+        for (int d = 0; d < 3; ++d) own[d] = E::widen_lanes(g[d]);
+        // Elements from o on. In the lanes `first` and `last` there are windows on the left and on the right; behind(d) is what follows the second vector.
+        const auto two_vectors = [&](int64_t o, __mmask16 first, __mmask16 last, auto&& behind) __attribute__((always_inline)) {
+            Sums sum[2] = {};
+#pragma GCC unroll 3
+            for (int d = 0; d < 3; ++d) {
+                const int code = 3 * (2 - d);   // of the windows' first column, in the row that these elements are
+                const uint8_t* const at = c[d] + o;
+                const Sums second = E::widen_lanes(g[d] + o + lanes), third = behind(d);
+                sum[0] = add_where(sum[0], _mm_mask_loadu_epi8(nothing, first, at - 1), code + 2, lanes_from<lanes - 1, lanes>(before[d], own[d]));
+                sum[1] = add_where(sum[1], codes_at(at + lanes - 1), code + 2, lanes_from<lanes - 1, lanes>(own[d], second));
+                sum[0] = add_where(sum[0], codes_at(at), code + 1, own[d]);
+                sum[1] = add_where(sum[1], codes_at(at + lanes), code + 1, second);
+                sum[0] = add_where(sum[0], codes_at(at + 1), code, lanes_from<1, lanes>(own[d], second));
+                sum[1] = add_where(sum[1], _mm_mask_loadu_epi8(nothing, last, at + lanes + 1), code, lanes_from<1, lanes>(second, third));
+                before[d] = second, own[d] = third;
+            }
+            store(to + o, E::narrow_lanes(sum[0]));
+            store(to + o + lanes, E::narrow_lanes(sum[1]));
+        };
+        constexpr __mmask16 all = 0xffff;
+        __mmask16 first = all - 1;
+        int64_t o = 0;
+        for (; o + lanes <= end; o += 2 * lanes, first = all)
+            two_vectors(o, first, all, [&](int d) __attribute__((always_inline)) { return E::widen_lanes(g[d] + o + 2 * lanes); });
+        if (o < end)   // there is one more element at least
+            two_vectors(o, first, all, [&](int d) __attribute__((always_inline)) {
+                const Sums last = E::widen_lanes(g[d] + o + lanes + 1);
+                return lanes_from<lanes - 1, lanes>(last, last);
+            });
+#pragma GCC unroll 3
+        for (int d = 0; d < 3; ++d) before[d] = E::widen_lanes(g[d] + end - lanes), own[d] = E::widen_lanes(g[d] + end);
+        two_vectors(end, all, all >> 1, [](int) __attribute__((always_inline)) { return Sums{}; });   // may overlap those before
+    }
+
+    void joined_plane(int64_t n) {
+        const Stored* const given = static_cast<const Stored*>(job.g.data) + outer_offset(job.g, n);
+        const uint8_t* const chosen = static_cast<const uint8_t*>(job.code.data) + outer_offset(job.code, n);
+        Stored* const gx = static_cast<Stored*>(job.gx.data) + outer_offset(job.gx, n);
+        for (int64_t h = box.low[0], end; h < box.high[0]; h = end) {
+            end = job.streaming ? smaller(box.high[0], h + most) : box.high[0];
+            Stored* const to = job.streaming ? room : gx + h * width;
+            for (int64_t r = h, next; r < end; r = next) {
+                const bool top = r == 0, bottom = r == down.size - 1;
+                next = top || bottom ? r + 1 : smaller(end, down.size - 1);
+                const int64_t at = r * width, above = top ? at : at - width, below = bottom ? at : at + width;
+                long_row({given + above, given + at, given + below}, {top ? codes : chosen + above, chosen + at, bottom ? codes : chosen + below},
+                         to + (r - h) * width, (next - r) * width);
+            }
+            if (job.streaming) write_row(gx + h * width, room, (end - h) * width, true);
         }
     }
 
@@ -218,6 +293,12 @@ template <class E, int S> struct Threes {
     void run() {
         Box all = box;
         const int a = g.rank - 2;
+        if constexpr (S == 1 && lanes == 16)
+            if (joins()) {
+                for (int64_t n = box.n; n < box.n_end; ++n) joined_plane(n);
+                if (job.streaming) stream_fence();
+                return;
+            }
         all.low[a] = 0, all.high[a] = 1;   // a plane at a time
         for (int64_t n = box.n; n < box.n_end; ++n) {
             RowWalk walk;
