@@ -125,11 +125,15 @@ template <class E> struct Averager {
     template <int vectors> static POOLGRAD_INLINE void add_rows(Sums (&sum)[vectors], const Rows& rows, int64_t at) {
         for (int u = 0; u < vectors; ++u) sum[u] = E::widen_lanes(rows.x + rows.taps[0].offset + at + u * lanes);
         for (int64_t t = 1; t < rows.count; ++t)
-            for (int u = 0; u < vectors; ++u) sum[u] += E::widen_lanes(rows.x + rows.taps[t].offset + at + u * lanes);
+            for (int u = 0; u < vectors; ++u) sum[u] = plus(sum[u], E::widen_lanes(rows.x + rows.taps[t].offset + at + u * lanes));
+    }
+
+    // Asks for what the next output rows need, while `count` elements are read for the first time.
+    static POOLGRAD_INLINE void ask_for_rows(const Rows& rows, int64_t at, int64_t count) {
         for (int64_t t = 0; rows.ahead && t < rows.count; ++t)
             if (rows.taps[t].fresh) {
-                ask_for(rows.x + rows.taps[t].offset + at + rows.ahead, vectors * lanes);
-                if (rows.twice) ask_for(rows.x + rows.taps[t].offset + at + rows.ahead, vectors * lanes);
+                ask_for(rows.x + rows.taps[t].offset + at + rows.ahead, count);
+                if (rows.twice) ask_for(rows.x + rows.taps[t].offset + at + rows.ahead, count);
             }
     }
 
@@ -144,26 +148,35 @@ template <class E> struct Averager {
         }
     }
 
+    // `count` windows of a row that are as long as the first, which begins at `at`, and divided alike.
+    __attribute__((noinline)) void alike_windows(Stored* y, Rows from, int64_t at, int64_t length, int64_t count, Count by) const {
+        const int64_t inner = g.inner, step = axis.dilation * inner, stride = axis.stride * inner;
+        const bool streaming = job.streaming;
+        for (int64_t i = 0; i < count; ++i, at += stride, y += inner)
+            blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
+                constexpr int vectors = decltype(n)::value;
+                Sums sum[vectors], column[vectors];
+                add_rows<vectors>(sum, from, at + c);
+                for (int64_t j = 1; j < length; ++j) {
+                    add_rows<vectors>(column, from, at + j * step + c);
+                    for (int u = 0; u < vectors; ++u) sum[u] = plus(sum[u], column[u]);
+                }
+                for (int64_t j = 0; from.ahead && j < length; ++j) ask_for_rows(from, at + j * step + c, vectors * lanes);
+                write<vectors>(y + c, sum, by, streaming);
+            });
+    }
+
     // Where windows overlap, each input position is summed over the rows once.
-    void row_of_channels(Stored* y, int64_t w0, int64_t w1) {
+    void row_of_channels(Stored* y, int64_t w0, int64_t w1, Count& by) {
         const int64_t reach = (axis.extent - 1) * axis.dilation + 1, inner = g.inner, step = axis.dilation;
         const Rows from = rows();
         const bool streaming = job.streaming;
-        Count by(count_of(w0));
         if (tap_count == 1 || (!axis.starts && axis.stride >= reach)) {
-            for (int64_t o = w0; o < w1; ++o) {
+            for (int64_t o = w0, end; o < w1; o = end) {
                 const Window window = window_of(axis, o);
                 if (const int64_t count = count_of(o); count != by.count) by = Count(count);
-                blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
-                    constexpr int vectors = decltype(n)::value;
-                    Sums sum[vectors], column[vectors];
-                    add_rows<vectors>(sum, from, window.position * inner + c);
-                    for (int64_t j = 1; j < window.length; ++j) {
-                        add_rows<vectors>(column, from, (window.position + j * step) * inner + c);
-                        for (int u = 0; u < vectors; ++u) sum[u] += column[u];
-                    }
-                    write<vectors>(y + o * inner + c, sum, by, streaming);
-                });
+                end = o >= axis.even_begin && o < axis.even_end ? smaller(w1, axis.even_end) : o + 1;   // of those alike
+                alike_windows(y + o * inner, from, window.position * inner, window.length, end - o, by);
             }
             return;
         }
@@ -178,6 +191,7 @@ template <class E> struct Averager {
                     constexpr int vectors = decltype(n)::value;
                     Sums sum[vectors];
                     add_rows<vectors>(sum, from, ready * inner + c);
+                    ask_for_rows(from, ready * inner + c, vectors * lanes);
                     for (int u = 0; u < vectors; ++u) ring.sums.set_lanes(ring.at(ready, c + u * lanes), sum[u]);
                 });
             blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
@@ -186,7 +200,7 @@ template <class E> struct Averager {
                 for (int u = 0; u < vectors; ++u) sum[u] = ring.sums.lanes_at(ring.at(window.position, c + u * lanes));
                 for (int64_t j = 1; j < window.length; ++j) {
                     const int64_t at = ring.at(window.position + j * step, c);
-                    for (int u = 0; u < vectors; ++u) sum[u] += ring.sums.lanes_at(at + u * lanes);
+                    for (int u = 0; u < vectors; ++u) sum[u] = plus(sum[u], ring.sums.lanes_at(at + u * lanes));
                 }
                 write<vectors>(y + o * inner + c, sum, by, streaming);
             });
@@ -244,6 +258,7 @@ template <class E> struct Averager {
             for (; f + lanes <= count; f += lanes) {
                 Sums sum[1];
                 add_rows<1>(sum, from, low * inner + f);
+                ask_for_rows(from, low * inner + f, lanes);
                 row.set_lanes(f, sum[0]);
             }
         }
@@ -573,7 +588,7 @@ template <class E> struct Averager {
                     Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
                     if constexpr (lanes > 1) {
                         if (g.inner >= lanes) {
-                            row_of_channels(y, w0, w1);
+                            row_of_channels(y, w0, w1, by);
                             continue;
                         }
                     }
