@@ -411,11 +411,14 @@ template <class I, bool put> struct Rows {
 
 // ---- vectors of channels --------------------------------------------------------------------------------------------
 
+// Once, not for every type.
+__attribute__((noinline)) int64_t taps_of(const Geometry& g, const int64_t* at, const int64_t* step, Tap* taps) {
+    return window_taps(g, at, step, taps);
+}
+
 // Windows of any shape, where there are enough channels for vectors. put: of windows that leave no element between them.
-template <class I, bool put> struct Channels {
+template <class I, bool put> struct RowOfChannels {
     using Row = Rows<I, put>;
-    static constexpr int lanes = Row::lanes;
-    using Bits = typename Row::Bits;
 
     // The elements of a window: where they are in x, and in v or the result, from the column that it begins in; and their codes.
     struct Elements {
@@ -439,11 +442,9 @@ template <class I, bool put> struct Channels {
     I* result = nullptr;
     Tap x_taps[most_apart], other_taps[most_apart];
     int64_t taps = 0;
-    int64_t careful = 0;           // where a NaN was met, so many rows are not compared as floats first
-    static constexpr int64_t often = 8;
     Elements whole;                // of windows that are not cut short along the row
 
-    Channels(const Apart& job, const Box& box)
+    RowOfChannels(const Apart& job, const Box& box)
         : job(job),
           g(*job.geometry),
           axis(g.axes[g.rank - 1]),
@@ -453,9 +454,75 @@ template <class I, bool put> struct Channels {
           plain{job.type >= DType::u8 ? Row::sign : I{0}},
           quiet(floats ? static_cast<I>((order.infinity & -order.infinity) >> 1) : I{0}),
           ahead(read_ahead<I>(g, put ? job.x : job.given)),
-          asks(ahead == 0                                  ? 0
-               : asks_twice(axis, put ? job.x : job.given) ? 2
-                                                           : 1) {}
+          asks(ahead ? 1 + static_cast<int>(asks_twice(axis, put ? job.x : job.given)) : 0) {}
+
+    // The elements of windows that are like this one.
+    __attribute__((noinline)) void list(Elements& e, const Window& window) const {
+        e.count = 0;
+        for (int64_t t = 0; t < taps; ++t)
+            for (int64_t i = 0; i < window.length; ++i, ++e.count) {
+                e.x[e.count] = job.mode == Mode::choice ? 0 : x_taps[t].offset + i * g.inner;
+                e.other[e.count] = other_taps[t].offset + i * g.inner;
+                e.code[e.count] = static_cast<I>(other_taps[t].code + window.first + i);
+            }
+    }
+
+    void clear(I* to, int64_t columns) const { __builtin_memset(to, 0, sizeof(I) * static_cast<size_t>(columns * g.inner)); }
+
+    // Input rows behind the last windows of an axis.
+    __attribute__((noinline)) void clear_behind(int64_t n, const RowWalk& walk) const {
+        const int last = g.rank - 1;
+        Box rows;
+        int64_t total = 1;
+        for (int a = 0; a < last; ++a) {
+            rows.low[a] = Row::owned(g.axes[a], walk.at[a]), rows.high[a] = Row::owned(g.axes[a], walk.at[a] + 1);
+            total *= rows.high[a] - rows.low[a];
+        }
+        rows.low[last] = 0, rows.high[last] = 1;
+        RowWalk at;
+        if (total == taps || !first_row(rows, g.rank, at)) return;
+        do {
+            bool real = true;
+            for (int a = 0; a < last; ++a) real = real && at.at[a] < nominal_origin(g.axes[a], walk.at[a]) + g.axes[a].window;
+            const int64_t low = Row::owned(axis, box.low[last]), high = Row::owned(axis, box.high[last]);
+            if (!real) clear(static_cast<I*>(job.result.data) + row_offset(job.result, n, at, g.rank) + low * g.inner, high - low);
+        } while (next_row(rows, g.rank, at));
+    }
+
+    __attribute__((noinline)) void begin_rows(int64_t n, const RowWalk& walk) {
+        const auto image_in = [&](const View& view) { return static_cast<I*>(view.data) + outer_offset(view, n); };
+        const auto row_in = [&](const View& view, auto* data) { return data + row_offset(view, n, walk, g.rank); };
+        taps = taps_of(g, walk.at, (put ? job.result : job.given).step, other_taps);
+        if (job.mode != Mode::choice) taps_of(g, walk.at, job.x.step, x_taps), x = image_in(job.x);
+        if (job.mode == Mode::equal) wanted = row_in(job.wanted, static_cast<const I*>(job.wanted.data));
+        if (job.mode == Mode::choice) codes = row_in(job.wanted, static_cast<const uint8_t*>(job.wanted.data));
+        given = put ? row_in(job.given, static_cast<const I*>(job.given.data)) : image_in(job.given);
+        result = put ? image_in(job.result) : row_in(job.result, static_cast<I*>(job.result.data));
+        list(whole, {0, 0, 0, axis.window});
+    }
+
+    // On to the row of windows below.
+    void next_row_of_windows() {
+        const int a = g.rank - 2;
+        const int64_t stride = g.axes[a].stride;
+        if (job.mode != Mode::choice) x += stride * job.x.step[a];
+        if (job.mode == Mode::equal) wanted += job.wanted.step[a];
+        if (job.mode == Mode::choice) codes += job.wanted.step[a];
+        given += (put ? 1 : stride) * job.given.step[a];
+        result += (put ? stride : 1) * job.result.step[a];
+    }
+};
+
+// Their vectors have so many bytes.
+template <class I, bool put, int bytes> struct Channels : RowOfChannels<I, put> {
+    using Base = RowOfChannels<I, put>;
+    using Base::Base, Base::job, Base::g, Base::axis, Base::box, Base::floats, Base::order, Base::plain, Base::quiet, Base::ahead, Base::asks;
+    using Base::x, Base::given, Base::wanted, Base::codes, Base::result, Base::other_taps, Base::taps, Base::whole;
+    using typename Base::Row, typename Base::Elements;
+    static constexpr int lanes = bytes / static_cast<int>(sizeof(I));
+    using Bits = Vec<I, lanes>;
+    static constexpr int64_t often = 8;
+    int64_t careful = 0;   // where a NaN was met, so many rows are not compared as floats first
 
     // Keeps a load from being merged with the choice that follows: it would wait for the code, which may still be on its way from memory.
     static POOLGRAD_INLINE Bits loaded(Bits bits) {
@@ -481,7 +548,7 @@ template <class I, bool put> struct Channels {
             code[i] = e.code[i];
         }
         const Find find = given_find;
-        const I infinity = order.infinity, quiet_nan = quiet;
+        const I infinity = order.infinity, quiet_nan = quiet, negative_zero = floats ? Row::sign : I{0};
         const bool streaming = job.streaming;
         const int times = asks;
         const I* const values = put ? given + output * inner : nullptr;
@@ -521,7 +588,8 @@ template <class I, bool put> struct Channels {
                 for (int64_t i = n - 1; i >= 0; --i) choice = key_at(i) == key ? Bits{} + code[i] : choice;
             }
             if constexpr (put) {
-                const Bits value = Row::added(load<Bits>(values + o), infinity, quiet_nan);
+                const Bits added = load<Bits>(values + o), positive = added == negative_zero ? Bits{} : added;   // as Row::added makes them
+                const Bits value = (added & Row::most) > infinity ? added | quiet_nan : positive;
                 for (int64_t i = 0; i < n; ++i) write(other[i] + f, choice == code[i] ? value : Bits{});
             } else {
                 Bits found{};
@@ -561,27 +629,17 @@ template <class I, bool put> struct Channels {
     }
 
     // Windows that are like the first.
-    void some_windows(const Elements& e, const Window& first, int64_t count) {
+    __attribute__((noinline)) void some_windows(const Elements& e, const Window& first, int64_t count) {
         if (job.mode == Mode::choice) by_size<AsInteger<I>, Mode::choice>(order, e, first, count);
         else if (job.mode == Mode::maximum) search<Mode::maximum>(e, first, count);
         else search<Mode::equal>(e, first, count);
     }
 
-    void list(Elements& e, const Window& window) const {
-        e.count = 0;
-        for (int64_t t = 0; t < taps; ++t)
-            for (int64_t i = 0; i < window.length; ++i, ++e.count) {
-                e.x[e.count] = job.mode == Mode::choice ? 0 : x_taps[t].offset + i * g.inner;
-                e.other[e.count] = other_taps[t].offset + i * g.inner;
-                e.code[e.count] = static_cast<I>(other_taps[t].code + window.first + i);
-            }
-    }
-
-    void cut_windows(int64_t o, int64_t end) {
+    __attribute__((noinline)) void cut_windows(int64_t o, int64_t end) {
         for (; o < end; ++o) {
             Elements e;
             const Window window = window_of(axis, o);
-            list(e, window);
+            Base::list(e, window);
             some_windows(e, window, 1);
         }
     }
@@ -595,52 +653,7 @@ template <class I, bool put> struct Channels {
         cut_windows(end, high);
         const int64_t behind = high * axis.stride - axis.before;   // columns from here on are in no window
         for (int64_t t = 0; put && high == axis.count && behind < axis.size && t < taps; ++t)
-            clear(result + other_taps[t].offset + behind * g.inner, axis.size - behind);
-    }
-
-    void clear(I* to, int64_t columns) const { __builtin_memset(to, 0, sizeof(I) * static_cast<size_t>(columns * g.inner)); }
-
-    // Input rows behind the last windows of an axis.
-    void clear_behind(int64_t n, const RowWalk& walk) const {
-        const int last = g.rank - 1;
-        Box rows;
-        int64_t total = 1;
-        for (int a = 0; a < last; ++a) {
-            rows.low[a] = Row::owned(g.axes[a], walk.at[a]), rows.high[a] = Row::owned(g.axes[a], walk.at[a] + 1);
-            total *= rows.high[a] - rows.low[a];
-        }
-        rows.low[last] = 0, rows.high[last] = 1;
-        RowWalk at;
-        if (total == taps || !first_row(rows, g.rank, at)) return;
-        do {
-            bool real = true;
-            for (int a = 0; a < last; ++a) real = real && at.at[a] < nominal_origin(g.axes[a], walk.at[a]) + g.axes[a].window;
-            const int64_t low = Row::owned(axis, box.low[last]), high = Row::owned(axis, box.high[last]);
-            if (!real) clear(static_cast<I*>(job.result.data) + row_offset(job.result, n, at, g.rank) + low * g.inner, high - low);
-        } while (next_row(rows, g.rank, at));
-    }
-
-    void begin_rows(int64_t n, const RowWalk& walk) {
-        const auto image_in = [&](const View& view) { return static_cast<I*>(view.data) + outer_offset(view, n); };
-        const auto row_in = [&](const View& view, auto* data) { return data + row_offset(view, n, walk, g.rank); };
-        taps = window_taps(g, walk.at, (put ? job.result : job.given).step, other_taps);
-        if (job.mode != Mode::choice) window_taps(g, walk.at, job.x.step, x_taps), x = image_in(job.x);
-        if (job.mode == Mode::equal) wanted = row_in(job.wanted, static_cast<const I*>(job.wanted.data));
-        if (job.mode == Mode::choice) codes = row_in(job.wanted, static_cast<const uint8_t*>(job.wanted.data));
-        given = put ? row_in(job.given, static_cast<const I*>(job.given.data)) : image_in(job.given);
-        result = put ? image_in(job.result) : row_in(job.result, static_cast<I*>(job.result.data));
-        list(whole, {0, 0, 0, axis.window});
-    }
-
-    // On to the row of windows below.
-    void next_row_of_windows() {
-        const int a = g.rank - 2;
-        const int64_t stride = g.axes[a].stride;
-        if (job.mode != Mode::choice) x += stride * job.x.step[a];
-        if (job.mode == Mode::equal) wanted += job.wanted.step[a];
-        if (job.mode == Mode::choice) codes += job.wanted.step[a];
-        given += (put ? 1 : stride) * job.given.step[a];
-        result += (put ? stride : 1) * job.result.step[a];
+            Base::clear(result + other_taps[t].offset + behind * g.inner, axis.size - behind);
     }
 
     void run() {
@@ -649,15 +662,15 @@ template <class I, bool put> struct Channels {
             RowWalk walk;
             if (!first_row(box, g.rank, walk)) return;
             do {
-                begin_rows(n, walk);
+                Base::begin_rows(n, walk);
                 int64_t rows = 1;
                 if (a >= 0 && walk.at[a] >= g.axes[a].whole_begin) rows = larger(1, smaller(box.high[a], g.axes[a].whole_end) - walk.at[a]);
                 for (;;) {
                     row();
-                    if constexpr (put) clear_behind(n, walk);
+                    if constexpr (put) Base::clear_behind(n, walk);
                     if (--rows == 0) break;
                     ++walk.at[a];
-                    next_row_of_windows();
+                    Base::next_row_of_windows();
                 }
             } while (next_row(box, g.rank, walk));
         }
@@ -666,7 +679,14 @@ template <class I, bool put> struct Channels {
 };
 
 template <class I> void run(const Apart& job, const Box& box, Scratch& scratch) {
-    if (job.geometry->inner > 1) return job.put ? Channels<I, true>(job, box).run() : Channels<I, false>(job, box).run();
+    if (job.geometry->inner > 1) {
+        const auto in_vectors = [&](auto bytes) {
+            if (job.put) Channels<I, true, bytes()>(job, box).run();
+            else Channels<I, false, bytes()>(job, box).run();
+        };
+        if (job.geometry->inner * static_cast<int64_t>(sizeof(I)) >= vector_bytes) return in_vectors([] { return vector_bytes; });
+        if constexpr (vector_bytes == 64) return in_vectors([] { return vector_bytes / 2; });
+    }
     const int last = job.geometry->rank - 1;
     for (Box some = box; some.low[last] < box.high[last]; some.low[last] = some.high[last]) {   // so that room for a row stays small
         some.high[last] = smaller(some.low[last] + most_windows, box.high[last]);

@@ -486,7 +486,7 @@ void Plan::maximum(DType type, const View& x, void* y, void* code, int code_widt
 // that is long enough.
 bool Plan::lie_apart(DType type) const {
     const int64_t bytes = dtype_bytes(type), vector_bytes = kernels().vector_bytes;
-    if (g_.elements > most_apart || (g_.inner > 1 ? g_.inner * bytes < vector_bytes : vector_bytes < 4 * bytes)) return false;
+    if (g_.elements > most_apart || (g_.inner > 1 ? g_.inner * bytes < smaller(vector_bytes, 32) : vector_bytes < 4 * bytes)) return false;
     for (int a = 0; a < g_.rank; ++a) {
         const Axis& axis = g_.axes[a];
         if (!axis.uniform || axis.dilation != 1 || axis.window > axis.stride || axis.before >= axis.window || axis.count == 0) return false;
