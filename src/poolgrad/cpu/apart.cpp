@@ -1,6 +1,6 @@
 // Gradients and second-order gradients of maxima over windows that lie apart, no element in two of them: of two elements along a row of one
 // channel and any number of rows, or of any shape in vectors of channels. Windows are found and used in registers, so every array is read or
-// written once.
+// written once. And the gradients of averages over those that lie side by side.
 #include <type_traits>
 #include <utility>
 
@@ -695,7 +695,66 @@ template <class I> void run(const Apart& job, const Box& box, Scratch& scratch) 
     }
 }
 
+// A row of windows is read once, and written from registers to all rows of elements that lie in it.
+template <class E> void fill(const Spread& job, const Box& box) {
+    using Stored = typename E::Stored;
+    using Sums = typename E::Sums;
+    constexpr int lanes = E::lanes;
+    constexpr bool as_it_is = __is_same(Stored, float) && __is_same(typename E::Sum, float);   // else sums are made from 0 once more
+    const Geometry& g = *job.geometry;
+    const int last = g.rank - 1, above = last > 0 ? last - 1 : 0;   // the axis of the rows, if there is one
+    int64_t offsets[most_beside] = {}, divided_by = divisor(g.axes[last], 0), rows = 1;
+    for (int a = 0; a < last; ++a) {
+        const int64_t all = rows * g.axes[a].stride;
+        for (int64_t i = rows; i < all; ++i) offsets[i] = offsets[i % rows] + i / rows * job.gx.step[a];
+        rows = all, divided_by *= divisor(g.axes[a], 0);
+    }
+    const auto weight = E::weigh(divided_by);
+    const int64_t first = box.low[last], count = box.high[last] - first, down = last > 0 ? box.high[above] - box.low[above] : 1;
+    const int64_t step = job.g.step[above], step_to = g.axes[above].stride * job.gx.step[above];
+    Box planes = box;
+    if (last > 0) planes.high[above] = planes.low[above] + 1;
+    for (int64_t n = box.n; n < box.n_end; ++n) {
+        RowWalk walk;
+        if (!first_row(planes, g.rank, walk)) return;
+        do {
+            const Stored* from = static_cast<const Stored*>(job.g.data) + row_offset(job.g, n, walk, g.rank) + first;
+            Stored* to = static_cast<Stored*>(job.gx.data) + outer_offset(job.gx, n) + 2 * first;
+            for (int a = 0; a < last; ++a) to += walk.at[a] * g.axes[a].stride * job.gx.step[a];
+            for (int64_t h = 0; h < down; ++h, from += step, to += step_to) {
+                for (int64_t o = 0; count < lanes && o < count; ++o) {
+                    auto share = E::share_one(typename E::Sum{} + E::widen_one(from[o]), weight);
+                    if constexpr (!as_it_is) share = typename E::Sum{} + share;
+                    for (int64_t i = 0; i < 2 * rows; ++i) to[offsets[i / 2] + 2 * o + i % 2] = E::narrow_one(share);
+                }
+                for (int64_t o = 0; count >= lanes && o < count; o += lanes) {
+                    o = smaller(o, count - lanes);   // the last vectors overlap those before
+                    Sums share = E::share_lanes(Sums{} + E::widen_lanes(from + o), weight);
+                    if constexpr (!as_it_is) share = Sums{} + share;
+                    for (int64_t r = 0; r < rows; ++r) {
+                        Stored* const pairs = to + offsets[r] + 2 * o;
+                        if constexpr (__is_same(E, BrainSum)) E::template store_pairs<lanes>(pairs, share, share);
+                        else store_interleaved<Stored, lanes>(pairs, E::narrow_lanes(share), E::narrow_lanes(share));
+                    }
+                }
+            }
+        } while (next_row(planes, g.rank, walk));
+    }
+}
+
 }  // namespace
+
+void POOLGRAD_KERNEL(spread_beside)(const Spread& job, const Box& box) {
+    const int last = job.geometry->rank - 1;
+    const int64_t count = box.high[last] - box.low[last];
+    const bool narrow = count < vector_bytes / 4;   // exact shares are the same in any type; wide ones need fewer windows for a vector
+    switch (job.type) {
+        case DType::f16: return job.exact && narrow ? fill<LongHalfSum>(job, box) : fill<HalfSum>(job, box);
+        case DType::bf16: return job.exact && narrow ? fill<LongBrainSum>(job, box) : fill<BrainSum>(job, box);
+        case DType::f64: return job.exact ? fill<Plain<double, double>>(job, box) : fill<DoubleSum>(job, box);
+        default: return job.exact && !narrow ? fill<Plain<float, float>>(job, box) : fill<Plain<float, double>>(job, box);
+    }
+}
 
 void POOLGRAD_KERNEL(apart)(const Apart& job, const Box& box, Scratch& scratch) {
     switch (dtype_bytes(job.type)) {

@@ -13,13 +13,15 @@ namespace poolgrad {
     void apart_##isa(const Apart&, const Box&, Scratch&); \
     void mean_##isa(const Mean&, const Box&, Scratch&); \
     void spread_##isa(const Spread&, const Box&, Scratch&); \
+    void spread_beside_##isa(const Spread&, const Box&); \
     void take_coded_##isa(const Scan&, const Box&, Scratch&); \
     void put_coded_##isa(const Put&, const Box&, Scratch&); \
     void axis_maximum_##isa(const AxisMaximum&, const Part&, Scratch&); \
     void axis_sum_##isa(const AxisSum&, const Part&, Scratch&); \
     void turn_##isa(const Turn&); \
-    static const Kernels kernels_##isa = {#isa,         vector_bytes_##isa, scan_##isa,      put_##isa,          apart_##isa,    mean_##isa, \
-                                          spread_##isa, take_coded_##isa,   put_coded_##isa, axis_maximum_##isa, axis_sum_##isa, turn_##isa};
+    static const Kernels kernels_##isa = {#isa,         vector_bytes_##isa,  scan_##isa,       put_##isa,       apart_##isa,        mean_##isa, \
+                                          spread_##isa, spread_beside_##isa, take_coded_##isa, put_coded_##isa, axis_maximum_##isa, axis_sum_##isa, \
+                                          turn_##isa};
 
 POOLGRAD_DECLARE(baseline)
 #if defined(POOLGRAD_X86_64_LEVELS)

@@ -80,6 +80,21 @@ static inline int threes_apart(const Geometry& g) {
     return stride <= 2 && planes <= 2 ? static_cast<int>(stride) : 0;
 }
 
+// How many rows of elements lie in each row of windows, if these have two elements along a row of one channel, lie side by side without
+// padding, and all averages over them are divided alike; 0 for other windows, and where it is many rows.
+constexpr int64_t most_beside = 16;
+
+static inline int64_t rows_beside(const Geometry& g) {
+    int64_t rows = g.inner == 1 && g.axes[g.rank - 1].stride == 2 ? 1 : 0;
+    for (int a = 0; a < g.rank && rows <= most_beside; ++a) {
+        const Axis& axis = g.axes[a];
+        const bool beside = axis.uniform && axis.dilation == 1 && axis.before == 0 && axis.window == axis.stride;
+        if (!beside || axis.size != axis.count * axis.stride || axis.even_begin != 0 || axis.even_end != axis.count) return 0;
+        if (a < g.rank - 1) rows *= axis.stride;
+    }
+    return rows <= most_beside ? rows : 0;
+}
+
 // Whether windows overlap, but are so few that most elements lie in the same ones as their neighbours.
 static inline bool few_windows(const Axis& axis) { return axis.uniform && axis.window > axis.stride && axis.count <= axis.size / 32; }
 
@@ -180,6 +195,7 @@ struct Kernels {
     void (*apart)(const Apart&, const Box& outputs, Scratch&);
     void (*mean)(const Mean&, const Box& outputs, Scratch&);
     void (*spread)(const Spread&, const Box& inputs, Scratch&);
+    void (*spread_beside)(const Spread&, const Box& outputs);   // floats only; see rows_beside
     // The same results for large windows: by decoding each code, and axis by axis.
     void (*take_coded)(const Scan&, const Box& outputs, Scratch&);
     void (*put_coded)(const Put&, const Box& inputs, Scratch&);   // from windows to elements

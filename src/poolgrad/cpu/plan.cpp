@@ -1056,6 +1056,9 @@ void Plan::spread(DType type, const View& g, void* gx) const {
     for (int a = 0; a < g_.rank; ++a) dilated = dilated || g_.axes[a].dilation > 1;
     if (!large_sums_ || dilated) {
         job.streaming = streaming(gx, inputs_, bytes);
+        const int64_t lanes = k.vector_bytes / (sixteen_bits(type) && !job.exact ? 4 : 8);   // of sums
+        if (type <= DType::f64 && !job.streaming && out_size(g_.rank - 1) >= lanes && rows_beside(g_))
+            return each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.spread_beside(job, box); }, true);
         if (turns(Map::spread, type) && sum_turned(job, &Spread::g, &Spread::gx, false, k.spread)) return;
         each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.spread(job, box, scratch); }, true);
         return;
