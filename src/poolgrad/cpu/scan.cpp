@@ -709,18 +709,25 @@ template <class Order, Mode mode, What what> struct Scanner {
             for (int64_t c = 0; c < inner; c += lanes) {
                 c = smaller(c, inner - lanes);   // the last block overlaps the one before
                 State s;
+                [[maybe_unused]] NanWatch<Keys> nans;   // sooner than the sum, which would have to wait for itself
                 const auto visit = [&](const Tap& row, bool first) __attribute__((always_inline)) {
                     const Stored* const p = from + c + row.offset;
+                    Values element[length];
+                    for (int j = 0; j < length; ++j) element[j] = load<Values>(p + j * step);
+                    if constexpr (can_hurry) {
+                        nans.see(element[0], element[1]);
+                        if (length > 2) nans.see(element[length - 1], element[length - 1]);
+                    }
                     for (int j = 0; j < length; ++j) {
                         const I element_code = static_cast<I>(row.code + j);
-                        if (first && j == 0) start(s, load<Values>(p), Values{}, element_code);
-                        else meet<false, can_hurry>(s, load<Values>(p + j * step), Values{}, element_code, Codes{});
+                        if (first && j == 0) start(s, element[j], Values{}, element_code);
+                        else meet<false, can_hurry>(s, element[j], Values{}, element_code, Codes{});
                     }
                 };
                 visit(rows[0], true);
                 for (int64_t t = 1; t < count; ++t) visit(rows[t], false);
                 if constexpr (can_hurry)
-                    if (any_nan(s.sum)) {
+                    if (nans.any()) {
                         window_with_care(o, c);
                         continue;
                     }

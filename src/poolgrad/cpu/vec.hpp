@@ -266,6 +266,34 @@ template <class V> POOLGRAD_INLINE bool any_lane(V v) {
     return any;
 }
 
+// Whether one of the vectors that pass by in pairs holds a NaN: a comparison tells of two.
+template <class V> struct NanWatch {
+    static constexpr bool single = __is_same(typename Bare<decltype(V{}[0])>::type, float);
+#if defined(__AVX512F__)
+    uint32_t met = 0;
+    POOLGRAD_INLINE void see(V a, V b) {
+        if constexpr (single) met |= _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_UNORD_Q);
+        else met |= _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), _CMP_UNORD_Q);
+    }
+    POOLGRAD_INLINE bool any() const { return met; }
+#else
+    using Met = decltype(V{} != V{});
+    Met met{};
+    POOLGRAD_INLINE void see(V a, V b) {
+#if defined(__AVX__)
+        if constexpr (single) met |= reinterpret_cast<Met>(_mm256_cmp_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), _CMP_UNORD_Q));
+        else met |= reinterpret_cast<Met>(_mm256_cmp_pd(reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b), _CMP_UNORD_Q));
+#elif defined(__x86_64__)
+        if constexpr (single) met |= reinterpret_cast<Met>(_mm_cmpunord_ps(reinterpret_cast<__m128>(a), reinterpret_cast<__m128>(b)));
+        else met |= reinterpret_cast<Met>(_mm_cmpunord_pd(reinterpret_cast<__m128d>(a), reinterpret_cast<__m128d>(b)));
+#else
+        met |= (a != a) | (b != b);
+#endif
+    }
+    POOLGRAD_INLINE bool any() const { return any_lane(met); }
+#endif
+};
+
 #if defined(__AVX512BW__)
 // For each of 8 or 16 bytes a bit: whether it has this value.
 template <int count> POOLGRAD_INLINE uint16_t equal_bytes(const void* p, uint8_t value) {
