@@ -521,7 +521,8 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     // Elsewhere following codes is as quick.
     const Axis& along = g_.axes[g_.rank - 1];
     const bool whole = along.whole_end - along.whole_begin == along.count, narrow = bytes < 4 || (bytes == 4 && g_.rank == 2);
-    if (code_width == 1 && (g_.inner > 1 || (whole && narrow && g_.rank > 1 && kernels().vector_bytes >= 32)) &&
+    const bool channels = g_.inner > 1 && (g_.rank > 2 || !streaming(y, outputs_, bytes));   // of large images, scan.cpp is a little quicker
+    if (code_width == 1 && (channels || (g_.inner == 1 && whole && narrow && g_.rank > 1 && kernels().vector_bytes >= 32)) &&
         apart({.type = type, .mode = Mode::choice, .given = v}, code, y))
         return;
     Scan job = scan_job(type, false);
