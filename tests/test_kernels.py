@@ -483,6 +483,86 @@ def test_windows_that_lie_apart_have_the_bits_of_channels(rng, dtype, windows):
         same_as_channels(planes, channels, "take", v, choice)
 
 
+CHANNELS_APART = [
+    [pw.regular(6, 2, 2), pw.regular(10, 2, 2)],
+    [pw.regular(7, 2, 2), pw.regular(9, 2, 2)],  # a row and a column lie in no window
+    [pw.explicit(7, 2, 2, 1, 0), pw.explicit(8, 2, 2, 1, 1)],  # windows are cut short
+    [pw.regular(10, 3, 3, "SAME"), pw.regular(13, 3, 3)],
+    [pw.regular(9, 2, 3), pw.regular(11, 3, 4)],  # elements lie between windows
+    [pw.regular(5, 2, 2, "SAME"), pw.regular(4, 2, 2), pw.regular(7, 2, 2)],
+    [pw.regular(9, 4, 4), pw.regular(9, 5, 5)],
+    [pw.regular(41, 2, 2, "SAME")],
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("windows", CHANNELS_APART)
+def test_channels_over_windows_that_lie_apart(rng, dtype, windows):
+    """Against places that NumPy computes from the codes, or from comparing every element."""
+    for channels in (5, 12, 16, 33, 64):
+        compare_apart(
+            rng, Pool.of((2, *(w.size for w in windows), channels), "N" + "DHW"[-len(windows) :] + "C", windows), dtype
+        )
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("float32", 262), ("bfloat16", 522)])
+def test_channels_over_windows_that_lie_apart_written_past_the_caches(rng, dtype, width):
+    windows = [pw.regular(131, 2, 2), pw.explicit(width, 2, 2, 1, 1)]
+    compare_apart(rng, Pool.of((131, width, 64), "HWC", windows), dtype)
+
+
+def compare_apart(rng, pool, dtype):
+    x, v, g = (array_of(rng, shape, dtype) for shape in (pool.shape, pool.shape, pool.out_shape))
+    if dtype in FLOATS:
+        x, g = with_specials(rng, x, 1e-2), with_specials(rng, g, 0.1)
+    everywhere = np.indices(pool.out_shape, sparse=True)
+
+    def places(code):
+        at = list(everywhere)
+        for i, (local, w) in enumerate(zip(np.unravel_index(code, pool.extents), pool.windows, strict=True)):
+            at[pool.axis + i] = w.origin[at[pool.axis + i]] + local
+        return at
+
+    def put(code, there):
+        gx = np.zeros(pool.shape, x.dtype)
+        gx[tuple(a[there] for a in np.broadcast_arrays(*places(code)))] = np.zeros((), x.dtype) + g[there]
+        return gx
+
+    def take(code, there):
+        return np.where(there, v[tuple(places(np.where(there, code, first_real)))], np.zeros((), x.dtype))
+
+    def equal_to(wanted):
+        code, found = first_real, np.zeros(pool.out_shape, bool)
+        for candidate in reversed(range(pool.elements)):
+            at = places(np.full(pool.out_shape, candidate))
+            real = np.ones(pool.out_shape, bool)
+            for i, w in enumerate(pool.windows):
+                where = at[pool.axis + i]
+                real &= (where >= w.start[everywhere[pool.axis + i]]) & (where < w.stop[everywhere[pool.axis + i]])
+            clipped = tuple(np.clip(a, 0, n - 1) for a, n in zip(at, pool.shape, strict=True))
+            element = x[clipped]
+            same = real & ((element == wanted) | ((element != element) & (wanted != wanted)))
+            code, found = np.where(same, candidate, code), found | same
+        return code, found
+
+    choice = backend.choose(pool, x, "propagate")
+    first_real = choice.astype(np.int64)
+    all_of_them = np.ones(pool.out_shape, bool)
+    y = backend.maximum(pool, x, "propagate")
+    assert_same_bits(backend.put(pool, g, choice), put(first_real, all_of_them), "put")
+    assert_same_bits(backend.take(pool, v, choice), take(first_real, all_of_them), "take")
+    assert_same_bits(backend.max_put(pool, x, g, "first", "propagate"), put(first_real, all_of_them), "max_put")
+    assert_same_bits(backend.max_take(pool, x, v, "first", "propagate"), take(first_real, all_of_them), "max_take")
+    for wanted in (y, np.where(rng.random(y.shape) < 0.2, g, y)):
+        found = equal_to(wanted)
+        assert_same_bits(
+            backend.max_put(pool, x, g, "first", "propagate", equal_to=wanted), put(*found), "max_put equal"
+        )
+        assert_same_bits(
+            backend.max_take(pool, x, v, "first", "propagate", equal_to=wanted), take(*found), "max_take equal"
+        )
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "int32"])
 @pytest.mark.parametrize(("k", "s"), [(2, 2), (3, 1), (3, 2), (33, 1), (150, 1)])
 def test_a_row_that_threads_share_has_the_bits_of_one_among_many(rng, dtype, k, s):
@@ -825,6 +905,21 @@ def test_shares_that_vanish_have_the_same_sign_everywhere(channels):
         pool = Pool.of((1, 28, channels), "NXC", [pw.regular(28, k, 2, "VALID")])
         pool = pool.divided_by([np.full(pool.windows[0].count, divisor)])
         assert not np.signbit(backend.spread(pool, np.zeros(pool.out_shape, np.float32))).any()
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_shares_that_vanish_have_one_sign_in_rows_of_any_length(dtype):
+    """Divided by 2**20 the smallest number is gone; whatever sign its zero has, all zeros have it."""
+    small = np.full((), 0x8001, np.uint16).view(dtype_of(dtype)) if dtype != "float32" else np.float32(-1e-45)
+    signs = set()
+    for width in range(2, 80, 2):
+        for shape, layout in (((1, 3, 2, width), "NCHW"), ((1, 2, width, 3), "NHWC"), ((1, 2, width, 33), "NHWC")):
+            windows = [pw.regular(2, 2, 2), pw.regular(width, 2, 2)]
+            pool = Pool.of(shape, layout, windows).divided_by([np.full(1, 2**10), np.full(width // 2, 2**10)])
+            gx = backend.spread(pool, np.full(pool.out_shape, small))
+            assert not gx.astype(np.float64).any()
+            signs |= set(np.signbit(gx).ravel().tolist())
+    assert len(signs) == 1
 
 
 @pytest.mark.parametrize("window", [pw.regular(27, 3, 3), pw.regular(27, 2, 3), pw.regular(26, 3, 3, "SAME")], ids=str)

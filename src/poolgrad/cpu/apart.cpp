@@ -750,7 +750,7 @@ void POOLGRAD_KERNEL(spread_beside)(const Spread& job, const Box& box) {
     const bool narrow = count < vector_bytes / 4;   // exact shares are the same in any type; wide ones need fewer windows for a vector
     switch (job.type) {
         case DType::f16: return job.exact && narrow ? fill<LongHalfSum>(job, box) : fill<HalfSum>(job, box);
-        case DType::bf16: return job.exact && narrow ? fill<LongBrainSum>(job, box) : fill<BrainSum>(job, box);
+        case DType::bf16: return fill<BrainSum>(job, box);   // whose smallest shares vanish before they are rounded, with their sign
         case DType::f64: return job.exact ? fill<Plain<double, double>>(job, box) : fill<DoubleSum>(job, box);
         default: return job.exact && !narrow ? fill<Plain<float, float>>(job, box) : fill<Plain<float, double>>(job, box);
     }

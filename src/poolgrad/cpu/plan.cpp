@@ -505,6 +505,9 @@ bool Plan::apart(Apart job, const void* wanted, void* result) const {
     const int64_t bytes = dtype_bytes(job.type);
     const bool shuffled = bytes > 1 || job.mode == Mode::choice || kernels().vector_bytes >= 32;   // quickly
     if ((g_.inner == 1 && !shuffled) || !lie_apart(job.type)) return false;
+    // Every element is looked at. Where windows are large it is quicker to find winners along rows first, and to follow codes.
+    const bool wide = kernels().vector_bytes >= 64 && g_.inner * bytes >= 64, gradient = job.put && job.mode != Mode::choice;
+    if (g_.inner > 1 && g_.elements > (wide || gradient ? 16 : 8)) return false;
     for (int a = 0; job.put && g_.inner > 1 && a < g_.rank; ++a)
         if (g_.axes[a].window != g_.axes[a].stride) return false;   // there are elements between them
     const Kernels& k = kernels();
@@ -1057,7 +1060,7 @@ void Plan::spread(DType type, const View& g, void* gx) const {
     for (int a = 0; a < g_.rank; ++a) dilated = dilated || g_.axes[a].dilation > 1;
     if (!large_sums_ || dilated) {
         job.streaming = streaming(gx, inputs_, bytes);
-        const int64_t lanes = k.vector_bytes / (sixteen_bits(type) && !job.exact ? 4 : 8);   // of sums
+        const int64_t lanes = k.vector_bytes / (type == DType::bf16 || (type == DType::f16 && !job.exact) ? 4 : 8);   // of sums
         if (type <= DType::f64 && !job.streaming && out_size(g_.rank - 1) >= lanes && rows_beside(g_))
             return each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.spread_beside(job, box); }, true);
         if (turns(Map::spread, type) && sum_turned(job, &Spread::g, &Spread::gx, false, k.spread)) return;

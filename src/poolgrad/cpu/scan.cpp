@@ -687,7 +687,9 @@ template <class Order, Mode mode, What what> struct Scanner {
     // Vectors of channels of an array that lies in the cache, in windows two or three elements wide: what the whole windows
     // of a row have in common is read once, into places that no store can change. (From memory it is quicker to read some
     // vectors that follow one another.)
-    bool has_small_windows() const { return by_columns && g.inner >= lanes && ahead == 0 && (axis.window == 2 || axis.window == 3); }
+    bool has_small_windows() const {   // (of one axis, nothing is asked for ahead, wherever it lies)
+        return by_columns && g.rank > 1 && g.inner >= lanes && ahead == 0 && (axis.window == 2 || axis.window == 3);
+    }
 
     bool whole_windows(int64_t begin, int64_t end) {
         if constexpr (by_columns) {
