@@ -52,12 +52,15 @@ function Loaded({ block }: { block: string }) {
     );
   }
   // Another shape begins anew: the cell that was looked at may not be there any more.
-  const shape = info && JSON.stringify([info.layout, info.tensors.input.dims, info.tensors.output.dims]);
   return info ? (
-    <View key={shape} block={block} info={info} />
+    <View key={shapeOf(info)} block={block} info={info} />
   ) : (
     <p className="nothing">Looking at the windows of {block}…</p>
   );
+}
+
+function shapeOf(info: WindowViewInfo): string {
+  return JSON.stringify([info.layout, info.tensors.input.dims, info.tensors.output.dims]);
 }
 
 /** What the server knows of the block's windows; asked again after every run of it. */
@@ -219,7 +222,12 @@ function usePlanes(
     let current = true;
     studio.client.fetch<PlanesHeader>("window_planes", JSON.parse(question) as object).then(
       ({ header, payload }) => current && setPlanes({ header, values: split(header, payload) }),
-      (error) => current && studio.complain(error),
+      // A run may have changed the shape after the question was asked. That is no mistake: the view begins anew.
+      (error) =>
+        studio.client.request<WindowViewInfo>("window_view", { block }).then(
+          (now) => current && shapeOf(now) === shapeOf(info) && studio.complain(error),
+          () => {},
+        ),
     );
     return () => {
       current = false;
