@@ -8,6 +8,7 @@ library has a way to say so; elsewhere the process's allocator is tuned to the s
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -464,8 +465,8 @@ def available(threads: int) -> list[Peer]:
     for make in makers:
         try:
             peers += make()
-        except ImportError:
-            continue
+        except ImportError as error:
+            print(f"{error}: that peer does not take part (`make bench` installs all of them)", file=sys.stderr)
     return peers
 
 
