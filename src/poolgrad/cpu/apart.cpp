@@ -50,15 +50,8 @@ template <class V, int... i> POOLGRAD_INLINE auto every_second(V v, std::integer
     return __builtin_shufflevector(v, v, (2 * i)...);
 }
 
-// I is the integer type of the elements' width.
-template <class I, bool put> struct Rows {
-    static constexpr int lanes = vector_bytes / static_cast<int>(sizeof(I)), half = lanes / 2;
-    using Bits = Vec<I, lanes>;
-    using Natural = Vec<typename IntOf<sizeof(I)>::natural, half>;
-    static constexpr std::make_integer_sequence<int, lanes> all{};
-    static constexpr std::make_integer_sequence<int, half> halves{};
-    static constexpr I none = most_apart;   // larger than the code of every row
-
+// A part of a job, and how its elements are compared. I is the integer type of their width.
+template <class I, bool put> struct Part {
     const Apart& job;
     const Geometry& g;
     const Axis& axis;
@@ -68,6 +61,41 @@ template <class I, bool put> struct Rows {
     const Integer<I> plain;
     const I quiet;               // what makes a NaN quiet; 0 for integers
     const int64_t ahead;
+
+    static constexpr I sign = static_cast<I>(I{1} << (8 * sizeof(I) - 1)), most = static_cast<I>(~sign);
+
+    static I infinity_of(DType type) {
+        switch (type) {
+            case DType::f16: return static_cast<I>(0x7c00);
+            case DType::bf16: return static_cast<I>(0x7f80);
+            case DType::f32: return static_cast<I>(0x7f800000);
+            case DType::f64: return static_cast<I>(0x7ff0000000000000);
+            default: return most;
+        }
+    }
+
+    Part(const Apart& job, const Box& box)
+        : job(job),
+          g(*job.geometry),
+          axis(g.axes[g.rank - 1]),
+          box(box),
+          floats(job.type <= DType::f64),
+          order{infinity_of(job.type), job.ignore_nan ? sign : most},
+          plain{job.type >= DType::u8 ? sign : I{0}},
+          quiet(floats ? static_cast<I>((order.infinity & -order.infinity) >> 1) : I{0}),
+          ahead(read_ahead<I>(g, put ? job.x : job.given)) {}
+};
+
+template <class I, bool put> struct Rows : Part<I, put> {
+    static constexpr int lanes = vector_bytes / static_cast<int>(sizeof(I)), half = lanes / 2;
+    using Bits = Vec<I, lanes>;
+    using Natural = Vec<typename IntOf<sizeof(I)>::natural, half>;
+    static constexpr std::make_integer_sequence<int, lanes> all{};
+    static constexpr std::make_integer_sequence<int, half> halves{};
+    static constexpr I none = most_apart;   // larger than the code of every row
+
+    using Common = Part<I, put>;
+    using Common::ahead, Common::axis, Common::box, Common::floats, Common::g, Common::job, Common::order, Common::plain, Common::quiet;
     int64_t first, count;        // whole windows of a row
     int64_t low, high;           // columns that belong to the windows of the box
     int64_t column;              // of the first whole window
@@ -86,28 +114,8 @@ template <class I, bool put> struct Rows {
     };
     Row<most_taps> row;
 
-    static constexpr I sign = static_cast<I>(I{1} << (8 * sizeof(I) - 1)), most = static_cast<I>(~sign);
-
-    static I infinity_of(DType type) {
-        switch (type) {
-            case DType::f16: return static_cast<I>(0x7c00);
-            case DType::bf16: return static_cast<I>(0x7f80);
-            case DType::f32: return static_cast<I>(0x7f800000);
-            case DType::f64: return static_cast<I>(0x7ff0000000000000);
-            default: return most;
-        }
-    }
-
     Rows(const Apart& job, const Box& box, Scratch& scratch)
-        : job(job),
-          g(*job.geometry),
-          axis(g.axes[g.rank - 1]),
-          box(box),
-          floats(job.type <= DType::f64),
-          order{infinity_of(job.type), job.ignore_nan ? sign : most},
-          plain{job.type >= DType::u8 ? sign : I{0}},
-          quiet(floats ? static_cast<I>((order.infinity & -order.infinity) >> 1) : I{0}),
-          ahead(read_ahead<I>(g, put ? job.x : job.given)),
+        : Common(job, box),
           lines(!put && job.streaming ? 1 : 0, room_for(box), scratch, 0),
           room(put && job.streaming ? static_cast<I*>(reserve(scratch, 1, sizeof(I) * static_cast<size_t>(room_for(box)))) : nullptr) {
         const int last = g.rank - 1;
@@ -148,8 +156,8 @@ template <class I, bool put> struct Rows {
     // As they are after having been added to zero.
     static POOLGRAD_INLINE Bits added(Bits g, I infinity, I quiet) {
         if (quiet == 0) return g;
-        const Bits positive = g == sign ? Bits{} : g;
-        return (g & most) > infinity ? g | quiet : positive;
+        const Bits positive = g == Common::sign ? Bits{} : g;
+        return (g & Common::most) > infinity ? g | quiet : positive;
     }
 
     // For every element of the vectors at column i, the code of its window's choice less what its own column adds.
@@ -417,7 +425,7 @@ __attribute__((noinline)) int64_t taps_of(const Geometry& g, const int64_t* at, 
 }
 
 // Windows of any shape, where there are enough channels for vectors. put: of windows that leave no element between them.
-template <class I, bool put> struct RowOfChannels {
+template <class I, bool put> struct RowOfChannels : Part<I, put> {
     using Row = Rows<I, put>;
 
     // The elements of a window: where they are in x, and in v or the result, from the column that it begins in; and their codes.
@@ -427,15 +435,8 @@ template <class I, bool put> struct RowOfChannels {
         I code[most_apart];
     };
 
-    const Apart& job;
-    const Geometry& g;
-    const Axis& axis;
-    const Box& box;
-    const bool floats;
-    const AsInteger<I> order;
-    const Integer<I> plain;
-    const I quiet;
-    const int64_t ahead;
+    using Common = Part<I, put>;
+    using Common::ahead, Common::axis, Common::box, Common::floats, Common::g, Common::job, Common::order, Common::plain, Common::quiet;
     const int asks;                // how often (see asks_twice)
     const I *x = nullptr, *given = nullptr, *wanted = nullptr;   // of the image, or of the row of windows
     const uint8_t* codes = nullptr;
@@ -445,15 +446,7 @@ template <class I, bool put> struct RowOfChannels {
     Elements whole;                // of windows that are not cut short along the row
 
     RowOfChannels(const Apart& job, const Box& box)
-        : job(job),
-          g(*job.geometry),
-          axis(g.axes[g.rank - 1]),
-          box(box),
-          floats(job.type <= DType::f64),
-          order{Row::infinity_of(job.type), job.ignore_nan ? Row::sign : Row::most},
-          plain{job.type >= DType::u8 ? Row::sign : I{0}},
-          quiet(floats ? static_cast<I>((order.infinity & -order.infinity) >> 1) : I{0}),
-          ahead(read_ahead<I>(g, put ? job.x : job.given)),
+        : Common(job, box),
           asks(ahead ? 1 + static_cast<int>(asks_twice(axis, put ? job.x : job.given)) : 0) {}
 
     // The elements of windows that are like this one.
