@@ -8,6 +8,14 @@
 namespace poolgrad {
 namespace {
 
+// Keeps what was loaded in a register. Compilers like to load it again for every instruction that uses it, and loads are what there is most of.
+template <class V> POOLGRAD_INLINE V read_once(V v) {
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(v));
+#endif
+    return v;
+}
+
 template <class Order, Mode mode, What what> struct Scanner {
     using Stored = typename Order::Stored;
     using Key = typename Order::Key;
@@ -382,40 +390,70 @@ template <class Order, Mode mode, What what> struct Scanner {
     static constexpr bool can_pair_threes = can_pair && sizeof(Key) >= 4 && vector_bytes == 64;   // elsewhere that is not quicker
 
     bool in_pairs(int64_t windows) const {
-        const bool few = axis.window == 2 || (can_pair_threes && axis.window == 3 && tap_count <= 3);
+        const bool few = axis.window == 2 || (can_pair_threes && axis.window == 3);
         return few && axis.stride == 2 && axis.dilation == 1 && g.inner == 1 && windows >= lanes && columns.begin == 0 &&
                columns.count >= 2 * windows;
     }
 
-    template <int window> __attribute__((noinline)) bool rows_in_pairs(int64_t w0, int64_t w1, int64_t rows) const {
-        const Codes even = 2 * iota<I, lanes>(), odd = even + 1, next = iota<I, lanes>() + 1;
+    // The winners of some vectors of columns, or of one column in all lanes.
+    template <int vectors> struct PairedColumns {
+        Keys best[vectors];
+        Codes at[vectors];
+    };
+
+    template <int vectors, bool one> POOLGRAD_INLINE PairedColumns<vectors> paired_columns(const Stored* from, Keys (&sum)[2]) const {
         const Tap* const row_taps = taps;
-        const int64_t count = tap_count, end = w1 - w0, last = columns.count - 1;
+        const int64_t count = tap_count;
+        PairedColumns<vectors> winners;
+        const auto key_at = [&](int64_t t, int u) __attribute__((always_inline)) {
+            const Stored* const p = from + row_taps[t].offset;
+            const Values element = read_once(one ? splat<Stored, lanes>(*p) : load<Values>(p + u * lanes));
+            if constexpr (Order::has_nan) sum[u] += element;   // apart, so that they need not wait for each other
+            return order.keys(element);
+        };
+        for (int u = 0; u < vectors; ++u) winners.best[u] = key_at(0, u), winners.at[u] = Codes{} + static_cast<I>(row_taps[0].code);
+        for (int64_t t = 1; t < count; ++t) {
+            const Codes here = read_once(Codes{} + static_cast<I>(row_taps[t].code));
+            for (int u = 0; u < vectors; ++u) {
+                const Keys key = key_at(t, u);
+                if constexpr (writes_code) winners.at[u] = key > winners.best[u] ? here : winners.at[u];
+                winners.best[u] = larger_lanes(key, winners.best[u]);
+            }
+        }
+        return winners;
+    }
+
+    template <int window> __attribute__((noinline)) bool rows_in_pairs(int64_t w0, int64_t w1, int64_t rows) const {
+        const Codes even = 2 * iota<I, lanes>(), odd = even + 1, next = iota<I, lanes>() + 1, last_lane = Codes{} + static_cast<I>(lanes - 1);
+        const int64_t end = w1 - w0;
         Marks marks{};
-        Keys sum{};
+        Keys sum[2] = {};
         for (int64_t r = 0; r < rows; ++r) {
             const int64_t begin = columns.first + r * x_row;
+            const Stored* const row = x + begin;
             Stored* const values = writes_value ? y + r * y_row + w0 : nullptr;
             char* const chosen = writes_code ? code + (r * code_row + w0) * job.code_width : nullptr;
-            for (int64_t f = 0; f < end; f += lanes) {
-                f = smaller(f, end - lanes);   // the last block overlaps the one before
+            const auto pair_at = [&](int64_t f) __attribute__((always_inline)) {
                 if (ahead) look_ahead(begin + 2 * f, 2 * lanes);
-                const Stored *const from = x + begin + 2 * f, *const behind = x + begin + smaller(2 * f + 2 * lanes, last);
-                Keys best[window];   // of two vectors of columns, and of the column behind them
-                Codes at[window];
-                const auto key_at = [&](int64_t t, int u) __attribute__((always_inline)) {
-                    const int64_t row = row_taps[t].offset;
-                    const Values element = u < 2 ? load<Values>(from + row + u * lanes) : splat<Stored, lanes>(behind[row]);
-                    if constexpr (Order::has_nan) sum += element;
-                    return order.keys(element);
-                };
-                for (int u = 0; u < window; ++u) best[u] = key_at(0, u), at[u] = Codes{} + static_cast<I>(row_taps[0].code);
-                for (int64_t t = 1; t < count; ++t)
-                    for (int u = 0; u < window; ++u) {
-                        const Keys key = key_at(t, u);
-                        if constexpr (writes_code) at[u] = key > best[u] ? Codes{} + static_cast<I>(row_taps[t].code) : at[u];
-                        best[u] = larger_lanes(key, best[u]);
+                return paired_columns<2, false>(row + 2 * f, sum);
+            };
+            PairedColumns<2> now, after = pair_at(0);
+            for (int64_t f = 0, to; f < end; f = to) {
+                now = after, to = f + lanes;
+                if (to < end) {
+                    to = smaller(to, end - lanes);   // the last block overlaps the one before
+                    after = pair_at(to);
+                }
+                Keys best[3] = {now.best[0], now.best[1], after.best[0]};   // of two vectors of columns, and of the column behind them
+                Codes at[3] = {now.at[0], now.at[1], after.at[0]};
+                if (const int64_t behind = 2 * (f + lanes); window == 3 && (to < f + lanes || to == end)) {
+                    if (behind < columns.count) {
+                        const PairedColumns<1> column = paired_columns<1, true>(row + behind, sum);
+                        best[2] = column.best[0], at[2] = column.at[0];
+                    } else {
+                        best[2] = shuffle(best[1], best[1], last_lane), at[2] = shuffle(at[1], at[1], last_lane);
                     }
+                }
                 const auto take_apart = [&](auto& columns) __attribute__((always_inline)) {   // by their place in the window
                     const auto left = shuffle(columns[0], columns[1], even), right = shuffle(columns[0], columns[1], odd);
                     if constexpr (window == 3) columns[2] = shuffle(left, columns[2], next);
@@ -437,7 +475,7 @@ template <class Order, Mode mode, What what> struct Scanner {
             }
         }
         if constexpr (Order::has_nan)
-            if (any_nan(sum)) return false;
+            if (any_nan(sum[0] + sum[1])) return false;
         return is_certain(marks, rows);
     }
 
