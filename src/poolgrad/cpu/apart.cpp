@@ -13,6 +13,7 @@ namespace {
 constexpr int64_t most_taps = most_apart / 2 + 1;
 constexpr int64_t most_windows = 4096;               // of a row at a time
 constexpr int64_t together_bytes = int64_t{1} << 11;   // of results that are made before they are written past the caches
+constexpr int64_t some_windows = 256;                // in several rows, which begin once and are all done again if a NaN is met
 
 // Elements are compared as they are; whether one was NaN is seen in the sum of all.
 template <class T> struct AsFloat {
@@ -103,6 +104,12 @@ template <class I, bool put> struct Rows : Part<I, put> {
     I* room;                     // for the gradients of some rows, which are written past the caches together
     bool direct = false;         // or directly
 
+    // From a row of windows to the one below: in x, in v or the result of put, in what put is given, and in other arrays of windows.
+    struct Steps {
+        int64_t x, other, given, windows;
+    };
+    Steps below{};
+
     // A row of windows: where the whole ones begin in x, v and the result, what belongs to each, and the codes of its input rows.
     template <int64_t room_for_taps> struct Row {
         int64_t taps;
@@ -125,6 +132,10 @@ template <class I, bool put> struct Rows : Part<I, put> {
         low = owned(axis, box.low[last]), high = owned(axis, box.high[last]);
         column = count > 0 ? 2 * first - axis.before : low;
         if (count == 0) first = box.low[last];
+        if (last == 0) return;
+        const int64_t stride = g.axes[last - 1].stride;
+        below = {stride * job.x.step[last - 1], stride * (put ? job.result : job.given).step[last - 1], job.given.step[last - 1],
+                 (put ? job.wanted : job.result).step[last - 1]};
     }
 
     // Results that are made together, in elements: some rows, or the inputs of one row of windows.
@@ -154,22 +165,43 @@ template <class I, bool put> struct Rows : Part<I, put> {
     }
 
     // As they are after having been added to zero.
-    static POOLGRAD_INLINE Bits added(Bits g, I infinity, I quiet) {
+    template <class V> static POOLGRAD_INLINE V added(V g, I infinity, I quiet) {
         if (quiet == 0) return g;
-        const Bits positive = g == Common::sign ? Bits{} : g;
-        return (g & Common::most) > infinity ? g | quiet : positive;
+        if constexpr (sizeof(I) >= 4) {
+            using Floats = Vec<std::conditional_t<sizeof(I) == 4, float, double>, sizeof(V) / sizeof(I)>;
+            return reinterpret_cast<V>(reinterpret_cast<Floats>(g) + Floats{});
+        } else {
+            const V positive = g == Common::sign ? V{} : g;
+            return (g & Common::most) > infinity ? g | quiet : positive;
+        }
     }
 
-    // For every element of the vectors at column i, the code of its window's choice less what its own column adds.
+    // One of two where an element is its window's choice, and the other elsewhere.
+    static POOLGRAD_INLINE Bits pick(Bits chosen, I code, Bits yes, Bits no) { return chosen == code ? yes : no; }
+#if defined(__AVX512BW__)
+    // Codes that are given stay bytes there: whole vectors of the others take twice as long.
+    static constexpr bool in_bytes = sizeof(I) > 1;
+    static POOLGRAD_INLINE Bits pick(Vec<uint8_t, lanes> chosen, I code, Bits yes, Bits no) {
+        return keep_lanes<I>(yes, equal_bytes<lanes>(&chosen, static_cast<uint8_t>(code)), no);
+    }
+#else
+    static constexpr bool in_bytes = false;
+#endif
+
+    // For every element of the vectors i further in x, in windows o further, the code of its window's choice less what its own column adds.
     template <class Find, Mode mode, int64_t fixed>
-    static POOLGRAD_INLINE Bits choice(const Row<fixed>& r, const Find& find, int64_t i, Vec<typename Find::Key, lanes>& sum) {
+    static POOLGRAD_INLINE auto choice(const Row<fixed>& r, const Find& find, int64_t i, int64_t o, Vec<typename Find::Key, lanes>& sum) {
         constexpr bool adds = !__is_same(typename Find::Key, I);
         Bits parity;
         for (int u = 0; u < lanes; ++u) parity[u] = u % 2;
         const int64_t taps = fixed < most_taps ? fixed : r.taps;
         const auto key_at = [&](int64_t t) __attribute__((always_inline)) { return find.keys(load<Bits>(r.x[t] + i)); };
-        if constexpr (mode == Mode::choice) {
-            return twice(load<Vec<uint8_t, half>>(r.codes + i / 2)) - parity;
+        if constexpr (mode == Mode::choice && in_bytes) {
+            Vec<uint8_t, lanes> parity_bytes;
+            for (int u = 0; u < lanes; ++u) parity_bytes[u] = u % 2;
+            return each_twice(load<Vec<uint8_t, half>>(r.codes + o), all) - parity_bytes;
+        } else if constexpr (mode == Mode::choice) {
+            return Bits(twice(load<Vec<uint8_t, half>>(r.codes + o)) - parity);
         } else {
             Bits at;
             if constexpr (mode == Mode::maximum) {
@@ -185,77 +217,83 @@ template <class I, bool put> struct Rows : Part<I, put> {
                 const auto top = larger_lanes(swap_pairs(best, all), best);
                 at = best == top ? at + parity : Bits{} + none;
             } else {
-                const auto want = find.keys(twice(load<Natural>(r.wanted + i / 2)));
+                const auto want = find.keys(twice(load<Natural>(r.wanted + o)));
                 if constexpr (adds) sum += want;
                 at = Bits{} + none;
                 for (int64_t t = taps - 1; t >= 0; --t) at = key_at(t) == want ? Bits{} + r.code[t] : at;
                 at += parity;
             }
             const Bits other = swap_pairs(at, all);
-            return (other < at ? other : at) - parity;
+            return Bits((other < at ? other : at) - parity);
         }
     }
 
-    // The whole windows of a row. False if a NaN was met that `Find` cannot compare.
-    template <class Find, Mode mode, int64_t fixed> __attribute__((noinline)) bool windows(const Find& given_find) const {
+    // The whole windows of some rows. False if a NaN was met that `Find` cannot compare.
+    template <class Find, Mode mode, int64_t fixed> __attribute__((noinline)) bool windows(const Find& given_find, int64_t rows) const {
         const int64_t taps = fixed < most_taps ? fixed : row.taps, end = 2 * count, distance = ahead;
         Row<fixed> r{taps, row.given, row.wanted, row.codes, {}, {}, {}, {}};   // in a place that no store can change, like all else
         for (int64_t t = 0; t < taps; ++t) r.x[t] = row.x[t], r.v[t] = row.v[t], r.to[t] = row.to[t], r.code[t] = row.code[t];
         const Find find = given_find;
         const I infinity = order.infinity, quiet_nan = quiet;
         const bool streaming = direct;
+        const Steps step = below;
+        Steps at{};   // the row
         Vec<typename Find::Key, lanes> sum{};
-        for (int64_t i = 0; i < end; i += lanes) {
-            i = smaller(i, end - lanes);   // the last vectors overlap those before
-            if (distance)
-                for (int64_t t = 0; t < taps; ++t) {
-                    if constexpr (mode != Mode::choice) __builtin_prefetch(r.x[t] + i + distance, 0, 2);
-                    if constexpr (!put) __builtin_prefetch(r.v[t] + i + distance, 0, 2);
+        for (int64_t q = 0; q < rows; ++q) {
+            for (int64_t i = 0; i < end; i += lanes) {
+                i = smaller(i, end - lanes);   // the last vectors overlap those before
+                const int64_t in_x = at.x + i, other = at.other + i, o = at.windows + i / 2;
+                if (distance)
+                    for (int64_t t = 0; t < taps; ++t) {
+                        if constexpr (mode != Mode::choice) __builtin_prefetch(r.x[t] + in_x + distance, 0, 2);
+                        if constexpr (!put) __builtin_prefetch(r.v[t] + other + distance, 0, 2);
+                    }
+                const auto chosen = choice<Find, mode, fixed>(r, find, in_x, o, sum);
+                if constexpr (put) {
+                    const Bits value = twice(reinterpret_cast<Natural>(added(load<Vec<I, half>>(r.given + at.given + i / 2), infinity, quiet_nan)));
+                    for (int64_t t = 0; t < taps; ++t) {
+                        const Bits result = pick(chosen, r.code[t], value, Bits{});
+                        if (streaming) stream(r.to[t] + other, result);
+                        else store(r.to[t] + other, result);
+                    }
+                } else {
+                    Bits found{};
+                    for (int64_t t = 0; t < taps; ++t) found = pick(chosen, r.code[t], load<Bits>(r.v[t] + other), found);
+                    const auto result = every_second(found | swap_pairs(found, all), halves);
+                    store(r.to[0] + o, result);
                 }
-            const Bits chosen = choice<Find, mode, fixed>(r, find, i, sum);
-            if constexpr (put) {
-                const Bits value = added(twice(load<Natural>(r.given + i / 2)), infinity, quiet_nan);
-                for (int64_t t = 0; t < taps; ++t) {
-                    const Bits result = chosen == r.code[t] ? value : Bits{};
-                    if (streaming) stream(r.to[t] + i, result);
-                    else store(r.to[t] + i, result);
-                }
-            } else {
-                Bits found{};
-                for (int64_t t = 0; t < taps; ++t) found = chosen == r.code[t] ? load<Bits>(r.v[t] + i) : found;
-                const auto result = every_second(found | swap_pairs(found, all), halves);
-                store(r.to[0] + i / 2, result);
             }
+            at = {at.x + step.x, at.other + step.other, at.given + step.given, at.windows + step.windows};
         }
         if constexpr (__is_same(typename Find::Key, I)) return true;
         else return !any_nan(sum);
     }
 
     // An input row that is read twice changes nothing.
-    template <class Find, Mode mode> bool by_taps(const Find& find) {
+    template <class Find, Mode mode> bool by_taps(const Find& find, int64_t rows) {
         const int64_t last = row.taps - 1;
         if (last == 0 || last == 2)
             row.x[last + 1] = row.x[last], row.v[last + 1] = row.v[last], row.to[last + 1] = row.to[last], row.code[last + 1] = row.code[last];
-        if (last < 2) return windows<Find, mode, 2>(find);
-        if (last < 4) return windows<Find, mode, 4>(find);
-        return windows<Find, mode, most_taps>(find);
+        if (last < 2) return windows<Find, mode, 2>(find, rows);
+        if (last < 4) return windows<Find, mode, 4>(find, rows);
+        return windows<Find, mode, most_taps>(find, rows);
     }
 
-    template <Mode mode> void search() {
-        if (!floats) by_taps<Integer<I>, mode>(plain);
+    template <Mode mode> void search(int64_t rows) {
+        if (!floats) by_taps<Integer<I>, mode>(plain, rows);
         else if constexpr (sizeof(I) >= 4) {
             using Float = std::conditional_t<sizeof(I) == 4, float, double>;
-            if (!by_taps<AsFloat<Float>, mode>({})) windows<AsInteger<I>, mode, most_taps>(order);
+            if (!by_taps<AsFloat<Float>, mode>({}, rows)) windows<AsInteger<I>, mode, most_taps>(order, rows);
         } else if constexpr (sizeof(I) == 2) {
-            by_taps<AsInteger<I>, mode>(order);
+            by_taps<AsInteger<I>, mode>(order, rows);
         }
     }
 
-    void whole_windows() {
+    void whole_windows(int64_t rows) {
         if (count == 0) return;
-        if (job.mode == Mode::choice) by_taps<AsInteger<I>, Mode::choice>(order);
-        else if (job.mode == Mode::maximum) search<Mode::maximum>();
-        else search<Mode::equal>();
+        if (job.mode == Mode::choice) by_taps<AsInteger<I>, Mode::choice>(order, rows);
+        else if (job.mode == Mode::maximum) search<Mode::maximum>(rows);
+        else search<Mode::equal>(rows);
     }
 
     POOLGRAD_INLINE I key(I bits) const { return floats ? order.key(bits) : plain.keys(bits); }
@@ -284,14 +322,20 @@ template <class I, bool put> struct Rows : Part<I, put> {
         }
     }
 
-    void windows_of_row() {
+    // Rows of windows one below the other.
+    void windows_of_rows(int64_t rows) {
         const int last = g.rank - 1;
-        one_by_one(box.low[last], first);
-        whole_windows();
-        one_by_one(first + count, box.high[last]);
         const int64_t end = 2 * box.high[last] - axis.before;   // columns from here on are in no window
-        for (int64_t t = 0; put && t < row.taps; ++t)
-            for (int64_t c = end; c < high; ++c) row.to[t][c - column] = 0;
+        const bool all_whole = count == box.high[last] - box.low[last] && (!put || end >= high);
+        const int64_t most = all_whole ? larger(1, some_windows / count) : 1;
+        for (int64_t n; rows > 0; rows -= n, move_down(n)) {
+            n = smaller(most, rows);
+            one_by_one(box.low[last], first);
+            whole_windows(n);
+            one_by_one(first + count, box.high[last]);
+            for (int64_t t = 0; put && t < row.taps; ++t)
+                for (int64_t c = end; c < high; ++c) row.to[t][c - column] = 0;
+        }
     }
 
     template <class T> T* row_in(const View& view, int64_t n, const RowWalk& walk) const {
@@ -319,20 +363,17 @@ template <class I, bool put> struct Rows : Part<I, put> {
         }
     }
 
-    // On to the row of windows below.
-    void next_row_of_windows() {
-        const int a = g.rank - 2;
-        if (a < 0) return;
-        const int64_t stride = g.axes[a].stride;
+    // On to a row of windows below.
+    void move_down(int64_t rows) {
         for (int64_t t = 0; t < row.taps; ++t) {
-            if (job.mode != Mode::choice) row.x[t] += stride * job.x.step[a];
-            if (!put) row.v[t] += stride * job.given.step[a];
-            if (put) row.to[t] += stride * job.result.step[a];
+            if (job.mode != Mode::choice) row.x[t] += rows * below.x;
+            if (!put) row.v[t] += rows * below.other;
+            if (put) row.to[t] += rows * below.other;
         }
-        if (put) row.given += job.given.step[a];
-        else row.to[0] += job.result.step[a];
-        if (job.mode == Mode::equal) row.wanted += job.wanted.step[a];
-        if (job.mode == Mode::choice) row.codes += job.wanted.step[a];
+        if (put) row.given += rows * below.given;
+        else row.to[0] += rows * below.windows;
+        if (job.mode == Mode::equal) row.wanted += rows * below.windows;
+        if (job.mode == Mode::choice) row.codes += rows * below.windows;
     }
 
     // Input rows that belong to a row of windows but lie in none of them. Returns whether there are any.
@@ -367,7 +408,7 @@ template <class I, bool put> struct Rows : Part<I, put> {
         const int a = g.rank - 2;
         const int64_t bytes = static_cast<int64_t>(sizeof(I));
         if (!job.streaming || (put && (direct = aligned())) || (put && !alone)) {
-            for (int64_t q = 0; q < rows; ++q, next_row_of_windows()) windows_of_row();
+            windows_of_rows(rows);
             return;
         }
         const int64_t width = put ? high - low : box.high[g.rank - 1] - box.low[g.rank - 1], step = a < 0 ? width : job.result.step[a];
@@ -379,7 +420,7 @@ template <class I, bool put> struct Rows : Part<I, put> {
             if constexpr (put) {
                 const int64_t run = n * below * width;
                 for (int64_t t = 0; t < row.taps; ++t) row.to[t] = room + t / below * run + t % below * width + column - low;
-                for (int64_t r = 0; r < n; ++r, next_row_of_windows()) windows_of_row();
+                windows_of_rows(n);
                 for (int64_t t = 0; t < row.taps; ++t) {
                     if (joined && t % below) continue;   // all of them follow the first
                     write_row(real.to[t] - column + low, room + t / below * run + t % below * width, joined ? run : width, true);
@@ -388,7 +429,7 @@ template <class I, bool put> struct Rows : Part<I, put> {
             } else {
                 const int64_t before = first - box.low[g.rank - 1];
                 row.to[0] = lines.open(0, real.to[0] - before) + before;
-                for (int64_t r = 0; r < n; ++r, next_row_of_windows()) windows_of_row();
+                windows_of_rows(n);
                 lines.close(n * width);
                 row.to[0] = real.to[0] + n * step;
             }

@@ -66,9 +66,12 @@ template <class V> POOLGRAD_INLINE void store(void* p, V v) { __builtin_memcpy(p
 template <class T, class V> POOLGRAD_INLINE void store_some(T* p, V v, int64_t count) {
 #if defined(__AVX512BW__)
     const uint64_t mask = (uint64_t{1} << count) - 1;
+    if constexpr (sizeof(V) == 64 && sizeof(T) == 8) return _mm512_mask_storeu_epi64(p, static_cast<__mmask8>(mask), reinterpret_cast<__m512i>(v));
     if constexpr (sizeof(V) == 64 && sizeof(T) == 4) return _mm512_mask_storeu_epi32(p, static_cast<__mmask16>(mask), reinterpret_cast<__m512i>(v));
     if constexpr (sizeof(V) == 64 && sizeof(T) == 2) return _mm512_mask_storeu_epi16(p, static_cast<__mmask32>(mask), reinterpret_cast<__m512i>(v));
     if constexpr (sizeof(V) == 64 && sizeof(T) == 1) return _mm512_mask_storeu_epi8(p, mask, reinterpret_cast<__m512i>(v));
+    if constexpr (sizeof(V) == 32 && sizeof(T) == 1) return _mm256_mask_storeu_epi8(p, static_cast<__mmask32>(mask), reinterpret_cast<__m256i>(v));
+    if constexpr (sizeof(V) == 16 && sizeof(T) == 1) return _mm_mask_storeu_epi8(p, static_cast<__mmask16>(mask), reinterpret_cast<__m128i>(v));
 #endif
     __builtin_memcpy(p, &v, sizeof(T) * static_cast<size_t>(count));
 }
@@ -295,8 +298,9 @@ template <class V> struct NanWatch {
 };
 
 #if defined(__AVX512BW__)
-// For each of 8 or 16 bytes a bit: whether it has this value.
-template <int count> POOLGRAD_INLINE uint16_t equal_bytes(const void* p, uint8_t value) {
+// For each of 8, 16 or 32 bytes a bit: whether it has this value.
+template <int count> POOLGRAD_INLINE uint32_t equal_bytes(const void* p, uint8_t value) {
+    if constexpr (count == 32) return _mm256_cmpeq_epi8_mask(load<__m256i>(p), _mm256_set1_epi8(static_cast<char>(value)));
     __m128i bytes;
     if constexpr (count == 16) bytes = load<__m128i>(p);
     else bytes = _mm_cvtsi64_si128(static_cast<long long>(load<uint64_t>(p)));
@@ -552,6 +556,17 @@ template <class I, int lanes> POOLGRAD_INLINE void store_codes(void* p, int widt
         if (width == 4) return store(p, convert<uint32_t, lanes>(u));
     }
     store(p, u);
+}
+
+// The first `count` lanes only.
+template <class I, int lanes> POOLGRAD_INLINE void store_some_codes(void* p, int width, Vec<I, lanes> codes, int64_t count) {
+    if constexpr (sizeof(I) >= 2) {
+        const auto u = reinterpret_cast<Vec<typename IntOf<sizeof(I)>::natural, lanes>>(codes);
+        if (width == 1) return store_some(static_cast<uint8_t*>(p), convert<uint8_t, lanes>(u), count);
+    }
+    alignas(64) char some[8 * lanes];
+    store_codes<I, lanes>(some, width, codes);
+    __builtin_memcpy(p, some, static_cast<size_t>(width * count));
 }
 
 template <class I, int lanes> POOLGRAD_INLINE Vec<I, lanes> load_codes(const void* p, int width) {
