@@ -360,7 +360,7 @@ template <class E> struct Averager {
         } else {
             for (int u = 0; u < stride; ++u) sum[u] = E::widen_lanes(row(0) + at + u * lanes);
             for (int64_t t = 1; t < n; ++t)
-                for (int u = 0; u < stride; ++u) sum[u] += E::widen_lanes(row(t) + at + u * lanes);
+                for (int u = 0; u < stride; ++u) sum[u] = plus(sum[u], E::widen_lanes(row(t) + at + u * lanes));
             if constexpr (stride == 1) return {{sum[0]}};
             else return {{every_second<0, lanes>(sum[0], sum[1]), every_second<1, lanes>(sum[0], sum[1])}};
         }
@@ -429,28 +429,36 @@ template <class E> struct Averager {
         };
     }
 
-    // A column that a window lacks is -0 here and changes no sum.
-    template <int stride, int window, int before, int count> void whole_windows(Stored* y, const Count& given) const {
+    // A column that a window lacks is -0 here and changes no sum. Several rows of windows only where nothing is asked for ahead.
+    template <int stride, int window, int before, int count> void whole_windows(Stored* y, const Count& given, int64_t some) const {
         const Count by = given;
-        const Rows from = rows();
+        Rows from = rows();
         const auto ask = ask_for_next<stride>(from);
         const Stored* row[count ? count : 1];   // where no store can change it
         for (int t = 0; t < count; ++t) row[t] = x + taps[t].offset;
         const auto row_at = [&](int64_t t) __attribute__((always_inline)) { return count ? row[t] : from.x + from.taps[t].offset; };
-        Sums sum, first;
-        whole_row<stride, lanes>(
-            axis.count, nothing(), [&](int64_t i) __attribute__((always_inline)) { return columns<stride, count>(row_at, from.count, i); },
-            [&](int64_t o, Sums left, const Columns<Sums, stride>& own, Sums right) __attribute__((always_inline)) {
-                ask(o);
-                sum = before ? left + own.of[0] : own.of[0];
-                if constexpr (stride == 2) sum += own.of[1];
-                if constexpr (before + stride < window) sum += right;
-                if (o == 0) first = sum;
-                store(y + o, E::average_lanes(sum, by));
-            });
-        if (even.begin > 0) y[0] = E::average_one(lane_of(first, 0), taps[0].divisor * even.other[0].divisor);
-        if (even.end < axis.count) y[even.end] = E::average_one(lane_of(sum, lanes - 1), taps[0].divisor * even.other[even.others - 1].divisor);
+        const int64_t windows = axis.count, y_row = some > 1 ? job.y.step[g.rank - 2] : 0, x_row = some > 1 ? rows_apart() : 0;
+        const bool cut_first = even.begin > 0, cut_last = even.end < windows;
+        for (; some > 0; --some, y += y_row) {
+            Sums sum, first;
+            whole_row<stride, lanes>(
+                windows, nothing(), [&](int64_t i) __attribute__((always_inline)) { return columns<stride, count>(row_at, from.count, i); },
+                [&](int64_t o, Sums left, const Columns<Sums, stride>& own, Sums right) __attribute__((always_inline)) {
+                    ask(o);
+                    sum = before ? left + own.of[0] : own.of[0];
+                    if constexpr (stride == 2) sum = plus(sum, own.of[1]);
+                    if constexpr (before + stride < window) sum = plus(sum, right);
+                    if (o == 0) first = sum;
+                    store(y + o, E::average_lanes(sum, by));
+                });
+            if (cut_first) y[0] = E::average_one(lane_of(first, 0), taps[0].divisor * even.other[0].divisor);
+            if (cut_last) y[windows - 1] = E::average_one(lane_of(sum, lanes - 1), taps[0].divisor * even.other[even.others - 1].divisor);
+            from.x += x_row;
+            for (int t = 0; t < count; ++t) row[t] += x_row;
+        }
     }
+
+    int64_t rows_apart() const { return g.axes[g.rank - 2].stride * job.x.step[g.rank - 2]; }   // elements, from a row of windows to the next
 
     template <int stride, int window> void even_windows(Stored* y, const Count& by) const {
         const Rows from = rows();
@@ -518,13 +526,18 @@ template <class E> struct Averager {
         }
     }
 
-    void row_in_registers(Stored* y, const Count& by) const {
+    // This row of windows, or some.
+    void row_in_registers(Stored* y, const Count& by, int64_t some) const {
         const bool every = axis.stride == 1, two = axis.window == 2;
         if (even.whole) {
-            if (two) return every ? whole_windows<1, 2, 0, 0>(y, by) : whole_windows<2, 2, 0, 0>(y, by);
-            if (tap_count == 3)
-                return every ? whole_windows<1, 3, 1, 3>(y, by) : axis.before ? whole_windows<2, 3, 1, 3>(y, by) : whole_windows<2, 3, 0, 3>(y, by);
-            return every ? whole_windows<1, 3, 1, 0>(y, by) : axis.before ? whole_windows<2, 3, 1, 0>(y, by) : whole_windows<2, 3, 0, 0>(y, by);
+            if (two && every) return whole_windows<1, 2, 0, 0>(y, by, some);
+            if (two) return tap_count == 2 ? whole_windows<2, 2, 0, 2>(y, by, some) : whole_windows<2, 2, 0, 0>(y, by, some);
+            if (tap_count == 3) {
+                if (every) return whole_windows<1, 3, 1, 3>(y, by, some);
+                return axis.before ? whole_windows<2, 3, 1, 3>(y, by, some) : whole_windows<2, 3, 0, 3>(y, by, some);
+            }
+            if (every) return whole_windows<1, 3, 1, 0>(y, by, some);
+            return axis.before ? whole_windows<2, 3, 1, 0>(y, by, some) : whole_windows<2, 3, 0, 0>(y, by, some);
         }
         for (int64_t i = 0; i < even.others; ++i) {
             const auto& [output, position, length, along] = even.other[i];
@@ -576,13 +589,15 @@ template <class E> struct Averager {
             first_row(box, g.rank, walk);
             do {
                 const int64_t at = walk.at[larger(0, last - 1)];
-                moved = at > known && at < down.even_end ? moved + (at - known) * down.stride * job.x.step[larger(0, last - 1)] : 0;
+                moved = at > known && at < down.even_end ? moved + (at - known) * rows_apart() : 0;
                 if (moved == 0) {
                     tap_count = window_taps(g, walk.at, job.x.step, room);
                     if (registers) begin_row(by);
                 }
                 known = last > 0 && down.uniform && at >= down.even_begin ? at : INT64_MAX;
-                const bool two = in_pairs && tap_count == 3 && at >= down.even_begin && at + 1 < smaller(down.even_end, box.high[last - 1]);
+                const int64_t alike = known == at ? smaller(down.even_end, box.high[last - 1]) - at : 1;
+                const bool two = in_pairs && tap_count == 3 && alike > 1;
+                const int64_t some = two ? 2 : registers && even.whole && ahead == 0 && !in_lines ? larger(1, alike) : 1;
                 for (int64_t n = first; n < first + images; ++n) {
                     x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n) + moved;
                     Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
@@ -595,14 +610,14 @@ template <class E> struct Averager {
                     if (in_lines) y = lines.open(n - first, y + w0 * g.inner) - w0 * g.inner;
                     if constexpr (has_small) {
                         if (two) two_rows(y, by);
-                        else if (registers) row_in_registers(y, by);
+                        else if (registers) row_in_registers(y, by, some);
                         else row_of_elements(y, w0, w1);
                     } else {
                         row_of_elements(y, w0, w1);
                     }
-                    if (in_lines) lines.close((w1 - w0) * g.inner * (two ? 2 : 1));
+                    if (in_lines) lines.close((w1 - w0) * g.inner * some);
                 }
-                if (two) next_row(box, g.rank, walk);
+                if (some > 1) walk.at[last - 1] += some - 1;
             } while (next_row(box, g.rank, walk));
         }
         if (job.streaming) stream_fence();
