@@ -505,7 +505,7 @@ template <class E> struct Averager {
             [=](int64_t i) __attribute__((always_inline)) {
                 Sums one[4];
                 for (int t = 0; t < 4; ++t) one[t] = E::widen_lanes(row + t * step + i);
-                return Columns<Several<Sums, 2>, 1>{{{{one[0] + one[1] + one[2], one[1] + one[2] + one[3]}}}};
+                return Columns<Several<Sums, 2>, 1>{{{{plus(plus(one[0], one[1]), one[2]), plus(plus(one[1], one[2]), one[3])}}}};
             },
             [&](int64_t o, const Several<Sums, 2>& left, const Columns<Several<Sums, 2>, 1>& own, const Several<Sums, 2>& right)
                 __attribute__((always_inline)) {
