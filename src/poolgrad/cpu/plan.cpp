@@ -38,6 +38,8 @@ constexpr int64_t many_elements = 25;                 // elements of a window fr
 constexpr int64_t many_bytes = 54;                    // unless the elements are so narrow that vectors hold many of them
 constexpr double many_sums = 80.0;                    // and bytes of the sums that an element takes part in from which put does
 constexpr int64_t most_by_columns = 64;               // elements of windows whose codes are found column by column (scan.cpp)
+constexpr int64_t joined_inputs = int64_t{1} << 17;   // elements of images that are done as one,
+constexpr int64_t joined_rows = int64_t{1} << 12;     // and rows of it
 constexpr int64_t few_elements = 9;                   // from which following codes pays along rows although they have to be found first
 
 // Scratch arrays of a whole operation.
@@ -145,6 +147,26 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
             if (o >= axis.even_begin && o < axis.even_end) o = axis.even_end - 1;   // the others are divided alike
         }
     }
+    // Whether windows side by side fill small images.
+    bool filled = g_.rank > 1 && inner == 1 && outer > 1 && inputs_ <= joined_inputs && outer * g_.axes[0].size <= joined_rows;
+    for (int a = 0; a < g_.rank; ++a) {
+        const Axis& axis = g_.axes[a];
+        const bool beside = axis.uniform && axis.before == 0 && axis.dilation == 1 && axis.window == axis.stride && axis.window == axis.extent;
+        filled = filled && beside && axis.size == axis.count * axis.stride && !axis.divisors;
+    }
+    if (!filled) return;
+    std::vector<AxisSpec> longer = axes;
+    longer[0].size *= outer, longer[0].count *= outer;
+    joined_ = std::make_unique<Plan>(1, inner, 1, longer);
+}
+
+// The same with all images as one, or null: where windows fill them, nothing tells where an image ends, and small ones need not begin one
+// by one. `in` has the shape of the inputs, `out` that of the outputs; either may be missing.
+const Plan* Plan::joined(Map map, DType type, const View* in, const View* out) const {
+    const bool single = map == Map::maximum || map == Map::mean || map == Map::spread;   // else apart() comes first
+    if (!joined_ || (turns(map, type) && (single || kernels().vector_bytes < 32 || !lie_apart(type)))) return nullptr;
+    const auto follow = [](const View* v, int64_t size) { return !v || (v->outer_split == 1 && v->outer_step[0] == size * v->step[0]); };
+    return follow(in, in_size(0)) && follow(out, out_size(0)) ? joined_.get() : nullptr;
 }
 
 View Plan::dense(const void* data, bool outputs, int64_t bytes) const {
@@ -411,6 +433,9 @@ bool Plan::turns(Map map, DType type) const {
     const bool in_pairs = along.stride == 2 && along.window == 3 && along.dilation == 1;   // shares stay in registers
     const bool in_twos = flat && all_threes() && row >= vector_bytes / 2;                  // sums do, two rows at a time
     const bool few = flat && g_.outer < most_planes && bytes >= 4;                        // one vector of planes or two at a time
+    // Of short rows too, columns are compared in registers (in_pairs in scan.cpp).
+    const bool twos = along.stride == 2 && along.window == 2 && along.dilation == 1 && along.before == 0;
+    const bool paired = twos && vector_bytes == 64 && bytes >= 4 && 2 * along.count >= lanes;
     const bool shifted = in_twos && vector_bytes == 64 && bytes > 1;                      // columns are, to find the winners
     const bool repeated = few_windows(along) && few_windows(g_.axes[std::max(0, g_.rank - 2)]);   // rows are, and most of what they hold
     switch (map) {
@@ -424,7 +449,7 @@ bool Plan::turns(Map map, DType type) const {
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
         case Map::max_take: return !shifted && (shorter || (flat && visits_ > (bytes == 1 || (bytes <= 4 && row < 64) ? 2.5 : 5)));
-        default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4 && !(few && visits_ <= 2)));
+        default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4 && !paired && !(few && visits_ <= 2)));
     }
 }
 
@@ -448,6 +473,7 @@ Scan Plan::scan_job(DType type, bool ignore_nan) const {
 int Plan::equal_width() const { return width_for(static_cast<uint64_t>(g_.elements) + 1); }
 
 void Plan::maximum(DType type, const View& x, void* y, void* code, int code_width, bool ignore_nan) const {
+    if (const Plan* const one = joined(Map::maximum, type, &x, nullptr)) return one->maximum(type, x, y, code, code_width, ignore_nan);
     const int64_t bytes = dtype_bytes(type);
     const bool keys_tell = !sixteen_bits(type);   // 16-bit floats are taken along with their keys
     if (y && (code ? large_coded_ && !keys_tell : large_ && !by_columns(bytes) && !by_neighbours(type, ignore_nan))) {
@@ -520,6 +546,7 @@ bool Plan::apart(Apart job, const void* wanted, void* result) const {
 }
 
 void Plan::take(DType type, const View& v, const void* code, int code_width, void* y) const {
+    if (const Plan* const one = joined(Map::take, type, &v, nullptr)) return one->take(type, v, code, code_width, y);
     const int64_t bytes = dtype_bytes(type);
     // Elsewhere following codes is as quick.
     const Axis& along = g_.axes[g_.rank - 1];
@@ -561,6 +588,7 @@ bool Plan::no_windows(void* gx, int64_t bytes) const {
 }
 
 void Plan::put(DType type, const View& g, const void* code, int code_width, void* gx, bool assign) const {
+    if (const Plan* const one = joined(Map::put, type, nullptr, &g)) return one->put(type, g, code, code_width, gx, assign);
     const int64_t bytes = dtype_bytes(type);
     if (no_windows(gx, bytes)) return;
     // Where no windows share an element, what is assigned is what integers add to nothing: the bits of the value.
@@ -760,6 +788,7 @@ void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch)
 }
 
 void Plan::max_put(DType type, const View& x, const View& g, const void* equal, void* gx, bool ignore_nan) const {
+    if (const Plan* const one = joined(Map::max_put, type, &x, &g)) return one->max_put(type, x, g, equal, gx, ignore_nan);
     const int64_t bytes = dtype_bytes(type);
     if (no_windows(gx, bytes)) return;
     const Mode mode = equal ? Mode::equal : Mode::maximum;
@@ -831,6 +860,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
 }
 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
+    if (const Plan* const one = joined(Map::max_take, type, &x, nullptr)) return one->max_take(type, x, v, equal, y, ignore_nan);
     const int64_t bytes = dtype_bytes(type);
     const Mode mode = equal ? Mode::equal : Mode::maximum;
     if ((g_.rank > 1 || g_.inner > 1) && apart({.type = type, .mode = mode, .ignore_nan = ignore_nan, .x = x, .given = v}, equal, y)) return;
@@ -1030,6 +1060,7 @@ template <class Job, class Kernel> bool Plan::sum_turned(const Job& job, View Jo
 }
 
 void Plan::mean(DType type, const View& x, void* y) const {
+    if (const Plan* const one = joined(Map::mean, type, &x, nullptr)) return one->mean(type, x, y);
     const int64_t bytes = dtype_bytes(type);
     Mean job{};
     job.geometry = &g_;
@@ -1047,6 +1078,7 @@ void Plan::mean(DType type, const View& x, void* y) const {
 }
 
 void Plan::spread(DType type, const View& g, void* gx) const {
+    if (const Plan* const one = joined(Map::spread, type, nullptr, &g)) return one->spread(type, g, gx);
     const int64_t bytes = dtype_bytes(type);
     if (no_windows(gx, bytes)) return;
     Spread job{};

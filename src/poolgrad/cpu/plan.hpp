@@ -58,6 +58,8 @@ private:
     int64_t in_size(int a) const { return g_.axes[a].size; }
     int64_t out_size(int a) const { return g_.axes[a].count; }
 
+    std::unique_ptr<const Plan> joined_;   // all images as one, if they are small and can be
+
     struct Tiles;
     Tiles tiles(bool outputs, int64_t bytes, double scratch_bytes, bool slides) const;
     bool alone(int64_t bytes) const;
@@ -66,6 +68,7 @@ private:
     // What is done with planes that are turned first (see turned.hpp).
     enum class Map { maximum, take, max_take, put, max_put, mean, spread };
     bool turns(Map map, DType type) const;
+    const Plan* joined(Map map, DType type, const View* in, const View* out) const;
     bool all_threes() const;
     bool cut_turned(bool outputs, int64_t element_bytes, int in_arrays, int out_arrays, double most, Tiles& t) const;
     template <class F> bool each_turned(bool outputs, int64_t bytes, int in_arrays, int out_arrays, F&& f) const;

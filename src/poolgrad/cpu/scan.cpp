@@ -88,7 +88,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     void prepare_columns(const Box& box, Scratch& scratch) {
         const int a = g.rank - 2;
         if (a >= 0) x_row = g.axes[a].stride * job.x.step[a], y_row = job.y.step[a], code_row = job.code.step[a];
-        if (a >= 0 && has_small_windows()) most_rows = box.high[a] - box.low[a];
+        if (a >= 0 && (has_small_windows() || (g.inner == 1 && ahead == 0))) most_rows = box.high[a] - box.low[a];
         const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1], reach = (axis.window - 1) * axis.dilation;
         const bool splits = brought_together(g);
         if (g.inner >= lanes || !axis.uniform || (!splits && (g.rank == 1 || parted(axis.stride, g.inner)))) return;
@@ -264,9 +264,7 @@ template <class Order, Mode mode, What what> struct Scanner {
             if constexpr (writes_value) store(values + f, value);
             if constexpr (writes_code) store_codes<I, lanes>(chosen + f * width, width, reinterpret_cast<Codes>(at));
         } else {
-            alignas(64) char some[8 * lanes];
-            if constexpr (writes_code) store_codes<I, lanes>(some, width, reinterpret_cast<Codes>(at));
-            if constexpr (writes_code) __builtin_memcpy(chosen + f * width, some, static_cast<size_t>((end - f) * width));
+            if constexpr (writes_code) store_some_codes<I, lanes>(chosen + f * width, width, reinterpret_cast<Codes>(at), end - f);
             if constexpr (writes_value) store_some(values + f, value, end - f);
         }
     }
@@ -389,10 +387,62 @@ template <class Order, Mode mode, What what> struct Scanner {
     static constexpr bool can_pair = by_columns && sizeof(Key) >= 2;
     static constexpr bool can_pair_threes = can_pair && sizeof(Key) >= 4 && vector_bytes == 64;   // elsewhere that is not quicker
 
+    // Windows of two may fill only a part of a vector where lanes can be picked quickly by numbers that are no constants.
+    static constexpr int64_t least_paired = lanes / (vector_bytes == 64 ? 2 : 1);
+
     bool in_pairs(int64_t windows) const {
-        const bool few = axis.window == 2 || (can_pair_threes && axis.window == 3);
-        return few && axis.stride == 2 && axis.dilation == 1 && g.inner == 1 && windows >= lanes && columns.begin == 0 &&
-               columns.count >= 2 * windows;
+        const bool enough = axis.window == 2 ? windows >= least_paired : can_pair_threes && axis.window == 3 && windows >= lanes;
+        return enough && axis.stride == 2 && axis.dilation == 1 && g.inner == 1 && columns.begin == 0 && columns.count >= 2 * windows;
+    }
+
+    __attribute__((noinline)) bool rows_in_twos(int64_t w0, int64_t w1, int64_t rows) const {
+        const Tap* const row_taps = taps;
+        const int64_t count = tap_count, end = w1 - w0, block = least_paired == lanes ? lanes : smaller(lanes, end);   // windows at a time
+        const int64_t second = 2 * block - lanes;   // where the second vector of columns begins; it may overlap the first
+        const Codes lane = iota<I, lanes>(), last = splat<I, lanes>(static_cast<I>(block - 1)), column = 2 * (lane < last ? lane : last);
+        const auto lanes_of = [second](Codes columns) __attribute__((always_inline)) {   // of both vectors
+            if constexpr (least_paired == lanes) return columns;
+            else return columns >= lanes ? columns + static_cast<I>(lanes - second) : columns;
+        };
+        const Codes even = lanes_of(column), odd = lanes_of(column + 1);
+        const int64_t asked = ahead, width = job.code_width, next_x = x_row, next_y = y_row, next_code = code_row * width;
+        const Stored* row = x + columns.first;
+        Stored* values = writes_value ? y + w0 : nullptr;
+        char* chosen = writes_code ? code + w0 * width : nullptr;
+        Marks marks{};
+        [[maybe_unused]] NanWatch<Keys> nans;   // sooner than a sum, which would have to wait for itself
+        for (int64_t r = 0; r < rows; ++r, row += next_x, values += next_y, chosen += next_code)
+            for (int64_t f = 0; f < end; f += lanes) {
+                f = smaller(f, end - block);   // the last block overlaps the one before
+                if (asked) look_ahead(row - x + 2 * f, 2 * lanes);
+                Keys best[2];   // of two vectors of columns
+                Codes at[2];
+                const auto meet_row = [&](const Tap& tap, bool is_first) __attribute__((always_inline)) {
+                    const Codes tap_code = Codes{} + static_cast<I>(tap.code);
+                    Values element[2];
+                    for (int u = 0; u < 2; ++u) element[u] = read_once(load<Values>(row + 2 * f + tap.offset + u * second));
+                    if constexpr (Order::has_nan) nans.see(element[0], element[1]);
+                    for (int u = 0; u < 2; ++u) {
+                        const Keys key = order.keys(element[u]);
+                        if constexpr (writes_code) at[u] = is_first ? tap_code : key > best[u] ? tap_code : at[u];
+                        best[u] = is_first ? key : larger_lanes(key, best[u]);
+                    }
+                };
+                meet_row(row_taps[0], true);
+                for (int64_t t = 1; t < count; ++t) meet_row(row_taps[t], false);
+                const Keys left = shuffle(best[0], best[1], even), right = shuffle(best[0], best[1], odd), most = larger_lanes(right, left);
+                Natural first{};
+                if constexpr (writes_code) {
+                    const Natural of_left = reinterpret_cast<Natural>(shuffle(at[0], at[1], even));
+                    const Natural of_right = reinterpret_cast<Natural>(shuffle(at[0], at[1], odd) + 1);
+                    const Natural smallest = of_right < of_left ? of_right : of_left;   // of two that are equal
+                    first = left == most ? (right == most ? smallest : of_left) : of_right;
+                }
+                store_windows(values, chosen, f, end, most, first, marks);
+            }
+        if constexpr (Order::has_nan)
+            if (nans.any()) return false;
+        return is_certain(marks, rows);
     }
 
     // The winners of some vectors of columns, or of one column in all lanes.
@@ -423,7 +473,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         return winners;
     }
 
-    template <int window> __attribute__((noinline)) bool rows_in_pairs(int64_t w0, int64_t w1, int64_t rows) const {
+    __attribute__((noinline)) bool rows_in_threes(int64_t w0, int64_t w1, int64_t rows) const {
         const Codes even = 2 * iota<I, lanes>(), odd = even + 1, next = iota<I, lanes>() + 1, last_lane = Codes{} + static_cast<I>(lanes - 1);
         const int64_t end = w1 - w0;
         Marks marks{};
@@ -446,7 +496,7 @@ template <class Order, Mode mode, What what> struct Scanner {
                 }
                 Keys best[3] = {now.best[0], now.best[1], after.best[0]};   // of two vectors of columns, and of the column behind them
                 Codes at[3] = {now.at[0], now.at[1], after.at[0]};
-                if (const int64_t behind = 2 * (f + lanes); window == 3 && (to < f + lanes || to == end)) {
+                if (const int64_t behind = 2 * (f + lanes); to < f + lanes || to == end) {
                     if (behind < columns.count) {
                         const PairedColumns<1> column = paired_columns<1, true>(row + behind, sum);
                         best[2] = column.best[0], at[2] = column.at[0];
@@ -456,17 +506,16 @@ template <class Order, Mode mode, What what> struct Scanner {
                 }
                 const auto take_apart = [&](auto& columns) __attribute__((always_inline)) {   // by their place in the window
                     const auto left = shuffle(columns[0], columns[1], even), right = shuffle(columns[0], columns[1], odd);
-                    if constexpr (window == 3) columns[2] = shuffle(left, columns[2], next);
+                    columns[2] = shuffle(left, columns[2], next);
                     columns[0] = left, columns[1] = right;
                 };
                 take_apart(best);
-                Keys most = larger_lanes(best[1], best[0]);
-                if constexpr (window == 3) most = larger_lanes(best[2], most);
+                const Keys most = larger_lanes(best[2], larger_lanes(best[1], best[0]));
                 Natural first{};
                 if constexpr (writes_code) {
                     take_apart(at);
                     first = Natural{} - 1;
-                    for (int u = window - 1; u >= 0; --u) {
+                    for (int u = 2; u >= 0; --u) {
                         const Natural mine = reinterpret_cast<Natural>(at[u] + static_cast<I>(u)), smallest = mine < first ? mine : first;
                         first = best[u] == most ? smallest : first;
                     }
@@ -512,7 +561,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     int64_t rows_together(const Box& box, const RowWalk& walk) const {
         if (g.rank == 1) return 1;
         const int a = g.rank - 2;
-        const int64_t row = walk.at[a], end = smaller(box.high[a], g.axes[a].whole_end), most = larger(columns.rows, most_rows);
+        const int64_t row = walk.at[a], end = smaller(box.high[a], g.axes[a].whole_end), most = columns.keys ? columns.rows : most_rows;
         return row < g.axes[a].whole_begin ? 1 : larger(1, smaller(most, end - row));
     }
 
@@ -527,8 +576,8 @@ template <class Order, Mode mode, What what> struct Scanner {
             if constexpr (can_pair)
                 if (in_pairs(w1 - w0)) {
                     if constexpr (can_pair_threes)
-                        if (axis.window == 3) return rows_in_pairs<3>(w0, w1, rows);
-                    return rows_in_pairs<2>(w0, w1, rows);
+                        if (axis.window == 3) return rows_in_threes(w0, w1, rows);
+                    return rows_in_twos(w0, w1, rows);
                 }
             if constexpr (mends) {
                 if (columns.mended && axis.window == 5) return rows_by_columns<EveryElement, 5>(w0, w1, rows);
@@ -890,11 +939,7 @@ template <class Order, Mode mode, What what> struct Scanner {
             }
         } else {
             if constexpr (writes_value) store_some(y + block.output, result(s[0]), block.count);
-            if constexpr (writes_code) {
-                alignas(64) char codes[8 * lanes];
-                store_codes<I, lanes>(codes, job.code_width, s[0].at);
-                __builtin_memcpy(code + block.output * job.code_width, codes, static_cast<size_t>(job.code_width * block.count));
-            }
+            if constexpr (writes_code) store_some_codes<I, lanes>(code + block.output * job.code_width, job.code_width, s[0].at, block.count);
         }
         return true;
     }
