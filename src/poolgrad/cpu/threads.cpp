@@ -211,10 +211,15 @@ void set_num_threads(int n) { thread_count.store(std::clamp(n, 1, most_threads))
 
 void run_tasks(int64_t count, void (*task)(void*, int64_t, Scratch&), void* context) {
     const int64_t helpers = std::min<int64_t>(get_num_threads(), count) - 1;
+    if (helpers <= 0) {   // nothing is shared, and small calls should not pay for it
+        OwnScratch& mine = own_scratch;
+        for (int64_t i = 0; i < count; ++i) task(context, i, mine);
+        return mine.shrink(kept_scratch);
+    }
     Job job(task, context, count, helpers + 1);
     Pool& shared = *pool.load();
     std::unique_lock lock(shared.in_use, std::defer_lock);
-    if (helpers > 0 && lock.try_lock()) shared.run(job, static_cast<size_t>(helpers));
+    if (lock.try_lock()) shared.run(job, static_cast<size_t>(helpers));
     else job.work(0);
     if (job.out_of_memory.load()) throw std::bad_alloc();
 }
