@@ -771,61 +771,81 @@ template <class Order, Mode mode, What what> struct Scanner {
         return true;
     }
 
-    // Vectors of channels of an array that lies in the cache, in windows two or three elements wide: what the whole windows
-    // of a row have in common is read once, into places that no store can change. (From memory it is quicker to read some
-    // vectors that follow one another.)
-    bool has_small_windows() const {   // (of one axis, nothing is asked for ahead, wherever it lies)
-        return by_columns && g.rank > 1 && g.inner >= lanes && ahead == 0 && (axis.window == 2 || axis.window == 3);
-    }
+    // Vectors of channels, in windows two or three elements wide: what the whole windows of a row have in common is read once, into
+    // places that no store can change. From memory it is quicker to read some vectors that follow one another.
+    bool has_small_windows() const { return by_columns && g.rank > 1 && g.inner >= lanes && (axis.window == 2 || axis.window == 3); }
 
     bool whole_windows(int64_t begin, int64_t end) {
         if constexpr (by_columns) {
             if (!has_small_windows()) return false;
-            axis.window == 2 ? small_windows<2>(begin, end) : small_windows<3>(begin, end);
+            const int64_t vectors = g.inner / lanes;
+            if (axis.window == 2) {
+                if (ahead == 0) small_windows<2, 1, false>(begin, end);
+                else vectors > 1 ? small_windows<2, 2, true>(begin, end) : small_windows<2, 1, true>(begin, end);
+            } else {
+                if (ahead == 0) small_windows<3, 1, false>(begin, end);
+                else if (vectors < most_vectors) vectors > 1 ? small_windows<3, 2, true>(begin, end) : small_windows<3, 1, true>(begin, end);
+                else small_windows<3, most_vectors, true>(begin, end);
+            }
             return true;
         }
         return false;
     }
 
-    template <int length> __attribute__((noinline)) void small_windows(int64_t begin, int64_t end) {
+    template <int length, int vectors, bool in_memory> __attribute__((noinline)) void small_windows(int64_t begin, int64_t end) {
         const int64_t inner = g.inner, step = axis.dilation * inner, stride = axis.stride * inner, count = tap_count;
+        const int64_t known = larger(0, length - axis.stride), far = ahead;   // positions that the window before has read
         const Tap* const rows = taps;
         Stored* const values = y;
         char* const codes = code;
-        const int width = job.code_width;
+        const int width = job.code_width, asks = 1 + twice;
+        const bool streaming = in_memory && job.streaming;
         const Stored* from = x + (begin * axis.stride - axis.before) * inner;
         for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
-            for (int64_t c = 0; c < inner; c += lanes) {
-                c = smaller(c, inner - lanes);   // the last block overlaps the one before
-                State s;
+            for (int64_t c = 0; c < inner; c += vectors * lanes) {
+                c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
+                for (int64_t j = known; in_memory && j < length; ++j)
+                    for (int again = 0; again < asks; ++again)
+                        for (int64_t t = 0; t < count; ++t)
+                            if (rows[t].fresh) ask_for(from + c + rows[t].offset + j * step + far, vectors * lanes);
+                State s[vectors];
                 [[maybe_unused]] NanWatch<Keys> nans;   // sooner than the sum, which would have to wait for itself
                 const auto visit = [&](const Tap& row, bool first) __attribute__((always_inline)) {
                     const Stored* const p = from + c + row.offset;
-                    Values element[length];
-                    for (int j = 0; j < length; ++j) element[j] = load<Values>(p + j * step);
-                    if constexpr (can_hurry) {
-                        nans.see(element[0], element[1]);
-                        if (length > 2) nans.see(element[length - 1], element[length - 1]);
-                    }
-                    for (int j = 0; j < length; ++j) {
-                        const I element_code = static_cast<I>(row.code + j);
-                        if (first && j == 0) start(s, element[j], Values{}, element_code);
-                        else meet<false, can_hurry>(s, element[j], Values{}, element_code, Codes{});
+                    Values element[length][vectors];
+                    for (int j = 0; j < length; ++j)
+                        for (int u = 0; u < vectors; ++u) element[j][u] = load<Values>(p + j * step + u * lanes);
+                    for (int u = 0; u < vectors; ++u) {
+                        if constexpr (can_hurry) {
+                            nans.see(element[0][u], element[1][u]);
+                            if (length > 2) nans.see(element[length - 1][u], element[length - 1][u]);
+                        }
+                        for (int j = 0; j < length; ++j) {
+                            const I element_code = static_cast<I>(row.code + j);
+                            if (first && j == 0) start(s[u], element[j][u], Values{}, element_code);
+                            else meet<false, can_hurry>(s[u], element[j][u], Values{}, element_code, Codes{});
+                        }
                     }
                 };
                 visit(rows[0], true);
                 for (int64_t t = 1; t < count; ++t) visit(rows[t], false);
                 if constexpr (can_hurry)
                     if (nans.any()) {
-                        window_with_care(o, c);
+                        windows_with_care(o, c, vectors);
                         continue;
                     }
-                if constexpr (writes_value) store(values + to + c, result(s));
-                if constexpr (writes_code) store_codes<I, lanes>(codes + (to + c) * width, width, s.at);
+                for (int u = 0; u < vectors; ++u) {
+                    const int64_t at = to + c + u * lanes;
+                    if constexpr (writes_value) {
+                        if (streaming) stream(values + at, result(s[u]));
+                        else store(values + at, result(s[u]));
+                    }
+                    if constexpr (writes_code) store_codes<I, lanes>(codes + at * width, width, s[u].at);
+                }
             }
     }
 
-    __attribute__((noinline)) void window_with_care(int64_t o, int64_t c) { channels_done<1, false>(window_of(axis, o), c); }
+    __attribute__((noinline)) void windows_with_care(int64_t o, int64_t c, int vectors) { channels_with_care(window_of(axis, o), c, vectors); }
 
     template <class Step, bool masked, int vectors> POOLGRAD_INLINE void row(const RowBlock& block) {
         if (ahead && Step::stride > 0) look_ahead(block.position, vectors * lanes * Step::stride);
