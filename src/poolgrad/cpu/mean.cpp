@@ -887,9 +887,9 @@ template <class E> struct Spreader {
         return true;
     }
 
-    static POOLGRAD_INLINE void store_pairs(Stored* to, Sums first, Sums second) {
+    static POOLGRAD_INLINE void store_pairs(Stored* to, Sums first, Sums second, bool streaming = false) {
         if constexpr (__is_same(E, BrainSum)) E::template store_pairs<lanes>(to, first, second);
-        else store_interleaved<Stored, lanes>(to, E::narrow_lanes(first), E::narrow_lanes(second));
+        else store_interleaved<Stored, lanes>(to, E::narrow_lanes(first), E::narrow_lanes(second), streaming);
     }
 
     // The weights of the windows along a row, whose rows (tap t) are divided by this.
@@ -1104,8 +1104,8 @@ template <class E> struct Spreader {
         }
     }
 
-    // One channel.
-    template <class T> void group_of_elements(const Group<T>& given, const Stored* image, Stored* const* rows_to) {
+    // One channel; results in whole vectors may be written past the caches at once.
+    template <class T> void group_of_elements(const Group<T>& given, const Stored* image, Stored* const* rows_to, bool streaming) {
         constexpr int rows = T::rows, taps = T::taps;
         using All = Several<Sums, rows>;
         const Group<T> group = given;
@@ -1134,7 +1134,8 @@ template <class E> struct Spreader {
                     __attribute__((always_inline)) { write_all(o, left + own.of[0] + right); });
         } else {
             const auto write_pairs = [&](int64_t o, const All& before, const All& here) __attribute__((always_inline)) {
-                each<rows>([&](auto r) __attribute__((always_inline)) { store_pairs(to[r] + 2 * o, plus(before.of[r], here.of[r]), here.of[r]); });
+                each<rows>([&](auto r)
+                               __attribute__((always_inline)) { store_pairs(to[r] + 2 * o, plus(before.of[r], here.of[r]), here.of[r], streaming); });
             };
             const int64_t last = pairs.last, low = pairs.low, high = pairs.high;
             int64_t o = low;
@@ -1191,6 +1192,8 @@ template <class E> struct Spreader {
         const bool whole = registers && pairs.skip == 0 && pairs.room == elements, in_place = whole && !job.streaming;
         const bool joined = whole && T::axes == 1 && job.gx.step[last - 1] == elements;   // the rows of a group follow one another
         const bool in_lines = registers && job.streaming;
+        constexpr bool streams = lanes * sizeof(Stored) >= 16 && !__is_same(E, BrainSum);   // vectors of results as they are made
+        const bool in_vectors = streams && T::stride == 2 && in_lines && whole && pairs.last == pairs.high && (pairs.high - pairs.low) % lanes == 0;
         LineWriter<Stored> lines(in_lines ? images * T::axes : 0, in_lines ? T::rows * elements : 0, scratch, 7);
         RowWalk step, walk;
         if (!first_row(steps, g.rank, step)) return count;
@@ -1209,13 +1212,15 @@ template <class E> struct Spreader {
                 const auto aligned = [=](Stored* to) {
                     return (reinterpret_cast<uintptr_t>(to) | sizeof(Stored) * static_cast<size_t>(together * elements)) % 64 == 0;
                 };
+                bool at_once = in_vectors;
+                for (int r = 0; r < T::rows; ++r) at_once = at_once && aligned(gx + w0 + group.row[r]);
                 const bool direct = in_lines && joined && !aligned(gx + w0);
                 Stored* const opened = direct ? lines.open(n - box.n, gx + w0) : pairs.row;
                 Stored* made[T::rows];
-                for (int r = 0; r < T::rows; ++r) made[r] = in_place ? gx + w0 + group.row[r] : opened + r * pairs.room;
-                group_of_elements<T>(group, image, made);
+                for (int r = 0; r < T::rows; ++r) made[r] = in_place || at_once ? gx + w0 + group.row[r] : opened + r * pairs.room;
+                group_of_elements<T>(group, image, made, at_once);
                 if (direct) lines.close(T::rows * elements);
-                for (int64_t r = 0; !direct && !in_place && r < T::rows; r += together) {
+                for (int64_t r = 0; !direct && !in_place && !at_once && r < T::rows; r += together) {
                     const Stored* const from = made[r] + pairs.skip;
                     Stored* const to = gx + w0 + group.row[r];
                     if (!in_lines || aligned(to)) {

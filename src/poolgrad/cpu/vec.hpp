@@ -384,16 +384,17 @@ template <class T> POOLGRAD_INLINE void stream_gathered(T* to, const T* p, Vec<i
 }
 #endif
 
-// Stores a0 b0 a1 b1 ...
-template <class T, int lanes> POOLGRAD_INLINE void store_interleaved(T* p, Vec<T, lanes> a, Vec<T, lanes> b) {
+// Stores a0 b0 a1 b1 ..., past the caches if asked to.
+template <class T, int lanes> POOLGRAD_INLINE void store_interleaved(T* p, Vec<T, lanes> a, Vec<T, lanes> b, bool streaming = false) {
     using I = typename IntOf<sizeof(T)>::type;
     Vec<I, lanes> low, high;
     for (int i = 0; i < lanes; ++i) {
         low[i] = static_cast<I>(i / 2 + (i % 2) * lanes);
         high[i] = static_cast<I>(lanes / 2 + i / 2 + (i % 2) * lanes);
     }
-    store(p, shuffle(a, b, low));
-    store(p + lanes, shuffle(a, b, high));
+    const Vec<T, lanes> first = shuffle(a, b, low), second = shuffle(a, b, high);
+    if (streaming) stream(p, first), stream(p + lanes, second);
+    else store(p, first), store(p + lanes, second);
 }
 
 // ---- float16 and bfloat16, kept as their bits -----------------------------------------------------------------------
