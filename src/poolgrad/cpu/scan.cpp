@@ -84,6 +84,7 @@ template <class Order, Mode mode, What what> struct Scanner {
 
     static constexpr int64_t no_column = 64;   // the code of padding: larger than those of the windows that are done this way, and fits any lane
     static constexpr int64_t together_bytes = 1 << 11, mended_bytes = 1 << 13;   // more, and memory waits meanwhile
+    static constexpr int64_t paired_bytes = 1 << 14;   // of rows that are done again if a NaN is met
 
     void prepare_columns(const Box& box, Scratch& scratch) {
         const int a = g.rank - 2;
@@ -120,6 +121,13 @@ template <class Order, Mode mode, What what> struct Scanner {
             return;
         }
 #endif
+        if constexpr (can_pair)
+            if (a >= 0 && ahead == 0 && !job.streaming && in_pairs(end)) {   // nothing is kept but in registers
+                const int64_t row_bytes = columns.count * static_cast<int64_t>(sizeof(Key));
+                columns.rows = larger(1, smaller(box.high[a] - box.low[a], paired_bytes / row_bytes));
+                columns.keys = static_cast<Key*>(reserve(scratch, 2, 1));
+                return;
+            }
         columns.rows = a < 0 ? 1 : larger(1, smaller(box.high[a] - box.low[a], most));
         const int64_t room = columns.rows * columns.pitch + reach * g.inner + margin;
         columns.phase_pitch = (w1 - w0 + reach / axis.stride) * g.inner + lanes;
@@ -405,6 +413,9 @@ template <class Order, Mode mode, What what> struct Scanner {
             else return columns >= lanes ? columns + static_cast<I>(lanes - second) : columns;
         };
         const Codes even = lanes_of(column), odd = lanes_of(column + 1);
+        const Tap &one = row_taps[0], &two = row_taps[count > 1 ? 1 : 0];   // a single row is read twice, which changes nothing
+        const int64_t above = one.offset, below = two.offset;
+        const I code_above = static_cast<I>(one.code), code_below = static_cast<I>(two.code);
         const int64_t asked = ahead, width = job.code_width, next_x = x_row, next_y = y_row, next_code = code_row * width;
         const Stored* row = x + columns.first;
         Stored* values = writes_value ? y + w0 : nullptr;
@@ -417,10 +428,10 @@ template <class Order, Mode mode, What what> struct Scanner {
                 if (asked) look_ahead(row - x + 2 * f, 2 * lanes);
                 Keys best[2];   // of two vectors of columns
                 Codes at[2];
-                const auto meet_row = [&](const Tap& tap, bool is_first) __attribute__((always_inline)) {
-                    const Codes tap_code = Codes{} + static_cast<I>(tap.code);
+                const auto meet_row = [&](int64_t offset, I row_code, bool is_first) __attribute__((always_inline)) {
+                    const Codes tap_code = Codes{} + row_code;
                     Values element[2];
-                    for (int u = 0; u < 2; ++u) element[u] = read_once(load<Values>(row + 2 * f + tap.offset + u * second));
+                    for (int u = 0; u < 2; ++u) element[u] = read_once(load<Values>(row + 2 * f + offset + u * second));
                     if constexpr (Order::has_nan) nans.see(element[0], element[1]);
                     for (int u = 0; u < 2; ++u) {
                         const Keys key = order.keys(element[u]);
@@ -428,8 +439,9 @@ template <class Order, Mode mode, What what> struct Scanner {
                         best[u] = is_first ? key : larger_lanes(key, best[u]);
                     }
                 };
-                meet_row(row_taps[0], true);
-                for (int64_t t = 1; t < count; ++t) meet_row(row_taps[t], false);
+                meet_row(above, code_above, true);
+                meet_row(below, code_below, false);
+                for (int64_t t = 2; t < count; ++t) meet_row(row_taps[t].offset, static_cast<I>(row_taps[t].code), false);
                 const Keys left = shuffle(best[0], best[1], even), right = shuffle(best[0], best[1], odd), most = larger_lanes(right, left);
                 Natural first{};
                 if constexpr (writes_code) {
