@@ -1466,7 +1466,8 @@ int64_t Plan::find_bad_code(const void* code, int code_width) const {
         const Axis& axis = g_.axes[a];
         whole = whole && axis.uniform && axis.whole_begin == 0 && axis.whole_end == axis.count && axis.window == axis.extent;
     }
-    Kinds kinds[max_axes];
+    std::vector<Kinds> of_axes(whole ? 0 : static_cast<size_t>(g_.rank));
+    Kinds* const kinds = of_axes.data();
     int64_t combinations = 1;
     bool cut = false;
     for (int a = 0; !whole && a < g_.rank; ++a) {
