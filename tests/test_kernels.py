@@ -1221,3 +1221,28 @@ def check_put(rng, pool, dtype):
     assert_values(backend.put(pool, g, choice), expected, f"put {dtype} {pool}")
     assert_values(backend.max_put(pool, x, g, "first", "propagate"), expected, f"max_put {dtype} {pool}")
     assert_same_bits(backend.take(pool, x, choice), x.ravel()[index], f"take {dtype} {pool}")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "uint8", "int32"])
+@pytest.mark.parametrize("n", [14, 16, 20, 28, 30, 32, 56])
+def test_small_images_that_windows_fill(rng, n, dtype):
+    """Images are done as one where they follow one another in memory, and one by one where they do not."""
+    pool = Pool.of((3, 5, 6, n), "NCHW", [pw.regular(size, 2, 2, "VALID") for size in (6, n)])
+    check_put(rng, pool, dtype)
+    x, g = array_of(rng, pool.shape, dtype), array_of(rng, pool.out_shape, dtype)
+    cells = x.astype(np.float64).reshape(3, 5, 3, 2, n // 2, 2)
+    assert_same_bits(backend.maximum(pool, x, "propagate"), cells.max((3, 5)).astype(x.dtype))
+    choice = backend.choose(pool, x, "propagate")
+    calls = {
+        "maximum": lambda x, _: backend.maximum(pool, x, "propagate"),
+        "choose": lambda x, _: backend.choose(pool, x, "propagate"),
+        "take": lambda x, _: backend.take(pool, x, choice),
+        "put": lambda _, g: backend.put(pool, g, choice),
+        "max_put": lambda x, g: backend.max_put(pool, x, g, "first", "propagate"),
+        "max_take": lambda x, _: backend.max_take(pool, x, x, "first", "propagate"),
+        "mean": lambda x, _: backend.mean(pool, x),
+        "spread": lambda _, g: backend.spread(pool, g),
+    }
+    with_gaps = [np.repeat(array, 2, axis=1)[:, ::2] for array in (x, g)]
+    for name, call in calls.items():
+        assert_same_bits(call(*with_gaps), call(x, g), name)
