@@ -141,11 +141,15 @@ template <class E> struct Averager {
     POOLGRAD_INLINE int64_t count_of(int64_t o) const { return taps[0].divisor * poolgrad::divisor(axis, o); }   // what window o is divided by
 
     template <int vectors> static POOLGRAD_INLINE void write(Stored* to, const Sums (&sum)[vectors], const Count& by, bool streaming) {
-        for (int u = 0; u < vectors; ++u) {
-            const auto result = E::average_lanes(sum[u], by);
-            if (streaming) stream(to + u * lanes, result);
-            else store(to + u * lanes, result);
+        using Results = decltype(E::average_lanes(sum[0], by));
+        Results result[vectors];
+        for (int u = 0; u < vectors; ++u) result[u] = E::average_lanes(sum[u], by);
+        if constexpr (vectors > 1 && 2 * sizeof(Results) == vector_bytes) {
+            for (int u = 0; streaming && u < vectors; u += 2) stream(to + u * lanes, beside(result[u], result[u + 1]));   // whole lines
+        } else {
+            for (int u = 0; streaming && u < vectors; ++u) stream(to + u * lanes, result[u]);
         }
+        for (int u = 0; !streaming && u < vectors; ++u) store(to + u * lanes, result[u]);
     }
 
     // `count` windows of a row that are as long as the first, which begins at `at`, and divided alike.
@@ -166,16 +170,65 @@ template <class E> struct Averager {
             });
     }
 
+    // The same of windows of three that begin one or two positions apart: those that a window shares with the next are kept.
+    template <int stride> __attribute__((noinline)) void threes(Stored* y, Rows from, int64_t at, int64_t count, Count by) const {
+        const int64_t inner = g.inner;
+        constexpr int slots = 4 - stride;   // the last block of channels may be read again: nothing is written where it is read
+        const SumRow<E> kept(reserve(scratch, 1, SumRow<E>::bytes(slots * inner)), slots * inner);
+        const bool streaming = job.streaming;
+        blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
+            constexpr int vectors = decltype(n)::value;
+            Sums column[vectors];
+            for (int j = 0; j < 3 - stride; ++j) {
+                add_rows<vectors>(column, from, at + j * inner + c);
+                ask_for_rows(from, at + j * inner + c, vectors * lanes);
+                for (int u = 0; u < vectors; ++u) kept.set_lanes(j * inner + c + u * lanes, column[u]);
+            }
+        });
+        at += (3 - stride) * inner;
+        for (int64_t i = 0; i < count; ++i, at += stride * inner, y += inner) {
+            const int64_t older = i % slots * inner, newer = (i + 1) % slots * inner, newest = (i + 3 - stride) % slots * inner;
+            blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
+                constexpr int vectors = decltype(n)::value;
+                Sums sum[vectors], column[vectors];
+                for (int u = 0; u < vectors; ++u) sum[u] = kept.lanes_at(older + c + u * lanes);
+                if constexpr (stride == 1) {
+                    for (int u = 0; u < vectors; ++u) sum[u] = plus(sum[u], kept.lanes_at(newer + c + u * lanes));
+                } else {
+                    add_rows<vectors>(column, from, at + c);
+                    ask_for_rows(from, at + c, vectors * lanes);
+                    for (int u = 0; u < vectors; ++u) sum[u] = plus(sum[u], column[u]);
+                }
+                const int64_t last = at + (stride - 1) * inner + c;
+                add_rows<vectors>(column, from, last);
+                ask_for_rows(from, last, vectors * lanes);
+                for (int u = 0; u < vectors; ++u) {
+                    sum[u] = plus(sum[u], column[u]);
+                    kept.set_lanes(newest + c + u * lanes, column[u]);
+                }
+                write<vectors>(y + c, sum, by, streaming);
+            });
+        }
+    }
+
     // Where windows overlap, each input position is summed over the rows once.
     void row_of_channels(Stored* y, int64_t w0, int64_t w1, Count& by) {
         const int64_t reach = (axis.extent - 1) * axis.dilation + 1, inner = g.inner, step = axis.dilation;
         const Rows from = rows();
         const bool streaming = job.streaming;
-        if (tap_count == 1 || (!axis.starts && axis.stride >= reach)) {
+        const bool in_threes = has_small && axis.uniform && axis.window == 3 && step == 1 && axis.stride <= 2 && tap_count > 1;
+        if (tap_count == 1 || (!axis.starts && axis.stride >= reach) || in_threes) {
             for (int64_t o = w0, end; o < w1; o = end) {
                 const Window window = window_of(axis, o);
                 if (const int64_t count = count_of(o); count != by.count) by = Count(count);
                 end = o >= axis.even_begin && o < axis.even_end ? smaller(w1, axis.even_end) : o + 1;   // of those alike
+                if constexpr (has_small) {
+                    if (in_threes && end - o > 1) {
+                        axis.stride == 1 ? threes<1>(y + o * inner, from, window.position * inner, end - o, by)
+                                         : threes<2>(y + o * inner, from, window.position * inner, end - o, by);
+                        continue;
+                    }
+                }
                 alike_windows(y + o * inner, from, window.position * inner, window.length, end - o, by);
             }
             return;

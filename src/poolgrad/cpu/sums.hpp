@@ -348,6 +348,13 @@ template <int by, int lanes, class Sums> POOLGRAD_INLINE Sums lanes_from(Sums su
     });
 }
 
+// Two vectors side by side in one.
+template <class V> POOLGRAD_INLINE auto beside(V a, V b) {
+    constexpr int lanes = sizeof(V) / sizeof(a[0]);
+    return [&]<int... i>(std::integer_sequence<int, i...>)
+               __attribute__((always_inline)) { return __builtin_shufflevector(a, b, i...); }(std::make_integer_sequence<int, 2 * lanes>{});
+}
+
 // Every second one of two vectors of sums, beginning with `first`.
 template <int first, int lanes, class Sums> POOLGRAD_INLINE Sums every_second(Sums sums, Sums behind) {
     return by_parts(sums, behind, [](auto a, auto b) __attribute__((always_inline)) {
