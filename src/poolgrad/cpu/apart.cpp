@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t most_taps = most_apart / 2 + 1;
 constexpr int64_t most_windows = 4096;               // of a row at a time
 constexpr int64_t together_bytes = int64_t{1} << 11;   // of results that are made before they are written past the caches
-constexpr int64_t some_windows = 256;                // in several rows, which begin once and are all done again if a NaN is met
+constexpr int64_t some_windows = 1024;               // in several rows, which begin once and are all done again if a NaN is met
 
 // Elements are compared as they are; whether one was NaN is seen in the sum of all.
 template <class T> struct AsFloat {
@@ -230,7 +230,7 @@ template <class I, bool put> struct Rows : Part<I, put> {
 
     // The whole windows of some rows. False if a NaN was met that `Find` cannot compare.
     template <class Find, Mode mode, int64_t fixed> __attribute__((noinline)) bool windows(const Find& given_find, int64_t rows) const {
-        const int64_t taps = fixed < most_taps ? fixed : row.taps, end = 2 * count, distance = ahead;
+        const int64_t taps = fixed < most_taps ? fixed : row.taps, end = count, distance = ahead;
         Row<fixed> r{taps, row.given, row.wanted, row.codes, {}, {}, {}, {}};   // in a place that no store can change, like all else
         for (int64_t t = 0; t < taps; ++t) r.x[t] = row.x[t], r.v[t] = row.v[t], r.to[t] = row.to[t], r.code[t] = row.code[t];
         const Find find = given_find;
@@ -240,9 +240,9 @@ template <class I, bool put> struct Rows : Part<I, put> {
         Steps at{};   // the row
         Vec<typename Find::Key, lanes> sum{};
         for (int64_t q = 0; q < rows; ++q) {
-            for (int64_t i = 0; i < end; i += lanes) {
-                i = smaller(i, end - lanes);   // the last vectors overlap those before
-                const int64_t in_x = at.x + i, other = at.other + i, o = at.windows + i / 2;
+            for (int64_t w = 0; w < end; w += half) {
+                w = smaller(w, end - half);   // the last vectors overlap those before
+                const int64_t in_x = at.x + 2 * w, other = at.other + 2 * w, o = at.windows + w;
                 if (distance)
                     for (int64_t t = 0; t < taps; ++t) {
                         if constexpr (mode != Mode::choice) __builtin_prefetch(r.x[t] + in_x + distance, 0, 2);
@@ -250,7 +250,7 @@ template <class I, bool put> struct Rows : Part<I, put> {
                     }
                 const auto chosen = choice<Find, mode, fixed>(r, find, in_x, o, sum);
                 if constexpr (put) {
-                    const Bits value = twice(reinterpret_cast<Natural>(added(load<Vec<I, half>>(r.given + at.given + i / 2), infinity, quiet_nan)));
+                    const Bits value = twice(reinterpret_cast<Natural>(added(load<Vec<I, half>>(r.given + at.given + w), infinity, quiet_nan)));
                     for (int64_t t = 0; t < taps; ++t) {
                         const Bits result = pick(chosen, r.code[t], value, Bits{});
                         if (streaming) stream(r.to[t] + other, result);
@@ -327,7 +327,7 @@ template <class I, bool put> struct Rows : Part<I, put> {
         const int last = g.rank - 1;
         const int64_t end = 2 * box.high[last] - axis.before;   // columns from here on are in no window
         const bool all_whole = count == box.high[last] - box.low[last] && (!put || end >= high);
-        const int64_t most = all_whole ? larger(1, some_windows / count) : 1;
+        const int64_t most = !all_whole ? 1 : job.mode == Mode::choice ? rows : larger(1, some_windows / count);
         for (int64_t n; rows > 0; rows -= n, move_down(n)) {
             n = smaller(most, rows);
             one_by_one(box.low[last], first);
