@@ -205,7 +205,7 @@ struct Plan::Tiles {
 };
 
 // Cuts the result into boxes: narrow on the middle axes, so that windows that are neighbours on the first axis find their
-// common input in the cache; never so small that starting a task shows. Kernels that slide along the first axis have room for some
+// common input in the cache, if they have any; never so small that starting a task shows. Kernels that slide along the first axis have room for some
 // positions of it only, so their boxes may be long there; and neighbours should not both do the same windows. Others need
 // `scratch_bytes` for every element of a box.
 Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, double scratch_bytes, bool slides) const {
@@ -228,7 +228,9 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, double scratch_bytes, bool 
     for (int a = 0; a < last; ++a) rows *= t.size[a];
     const int64_t longest = rows < 2 * get_num_threads() ? tile_bytes / 2 : int64_t{1} << 20;   // bytes; threads share few rows
     while (last >= 1 && t.tile[last] > 4096 && work(last) > longest) halve(last);
-    for (int a = 1; a < last; ++a)
+    const Axis& first = g_.axes[0];
+    const bool shares = first.starts || first.extent * first.dilation > first.stride;
+    for (int a = 1; shares && a < last; ++a)
         while (t.tile[a] > 8 && work(1) * std::min<int64_t>(g_.axes[0].extent, 4) > (slides ? cache_bytes / 4 : cache_bytes)) halve(a);
     if (slides) scratch_bytes = 0;
     const int64_t threads = get_num_threads();
