@@ -327,7 +327,7 @@ template <class I, bool put> struct Rows : Part<I, put> {
         const int last = g.rank - 1;
         const int64_t end = 2 * box.high[last] - axis.before;   // columns from here on are in no window
         const bool all_whole = count == box.high[last] - box.low[last] && (!put || end >= high);
-        const int64_t most = !all_whole ? 1 : job.mode == Mode::choice ? rows : larger(1, some_windows / count);
+        const int64_t most = !all_whole || ahead ? 1 : job.mode == Mode::choice ? rows : larger(1, some_windows / count);
         for (int64_t n; rows > 0; rows -= n, move_down(n)) {
             n = smaller(most, rows);
             one_by_one(box.low[last], first);
