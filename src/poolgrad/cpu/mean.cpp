@@ -484,31 +484,31 @@ template <class E> struct Averager {
 
     // A column that a window lacks is -0 here and changes no sum. Several rows of windows only where nothing is asked for ahead.
     template <int stride, int window, int before, int count> void whole_windows(Stored* y, const Count& given, int64_t some) const {
-        const Count by = given;
+        const int64_t y_row = some > 1 ? job.y.step[g.rank - 2] : 0, x_row = some > 1 ? rows_apart() : 0;
         Rows from = rows();
+        for (; some > 0; --some, y += y_row, from.x += x_row) one_row<stride, window, before, count>(y, given, from);
+    }
+
+    template <int stride, int window, int before, int count> POOLGRAD_INLINE void one_row(Stored* y, const Count& given, Rows given_rows) const {
+        const Count by = given;
+        const Rows from = given_rows;
         const auto ask = ask_for_next<stride>(from);
         const Stored* row[count ? count : 1];   // where no store can change it
-        for (int t = 0; t < count; ++t) row[t] = x + taps[t].offset;
+        for (int t = 0; t < count; ++t) row[t] = from.x + from.taps[t].offset;
         const auto row_at = [&](int64_t t) __attribute__((always_inline)) { return count ? row[t] : from.x + from.taps[t].offset; };
-        const int64_t windows = axis.count, y_row = some > 1 ? job.y.step[g.rank - 2] : 0, x_row = some > 1 ? rows_apart() : 0;
-        const bool cut_first = even.begin > 0, cut_last = even.end < windows;
-        for (; some > 0; --some, y += y_row) {
-            Sums sum, first;
-            whole_row<stride, lanes>(
-                windows, nothing(), [&](int64_t i) __attribute__((always_inline)) { return columns<stride, count>(row_at, from.count, i); },
-                [&](int64_t o, Sums left, const Columns<Sums, stride>& own, Sums right) __attribute__((always_inline)) {
-                    ask(o);
-                    sum = before ? left + own.of[0] : own.of[0];
-                    if constexpr (stride == 2) sum = plus(sum, own.of[1]);
-                    if constexpr (before + stride < window) sum = plus(sum, right);
-                    if (o == 0) first = sum;
-                    store(y + o, E::average_lanes(sum, by));
-                });
-            if (cut_first) y[0] = E::average_one(lane_of(first, 0), taps[0].divisor * even.other[0].divisor);
-            if (cut_last) y[windows - 1] = E::average_one(lane_of(sum, lanes - 1), taps[0].divisor * even.other[even.others - 1].divisor);
-            from.x += x_row;
-            for (int t = 0; t < count; ++t) row[t] += x_row;
-        }
+        Sums sum, first;
+        whole_row<stride, lanes>(
+            axis.count, nothing(), [&](int64_t i) __attribute__((always_inline)) { return columns<stride, count>(row_at, from.count, i); },
+            [&](int64_t o, Sums left, const Columns<Sums, stride>& own, Sums right) __attribute__((always_inline)) {
+                ask(o);
+                sum = before ? left + own.of[0] : own.of[0];
+                if constexpr (stride == 2) sum = plus(sum, own.of[1]);
+                if constexpr (before + stride < window) sum = plus(sum, right);
+                if (o == 0) first = sum;
+                store(y + o, E::average_lanes(sum, by));
+            });
+        if (even.begin > 0) y[0] = E::average_one(lane_of(first, 0), taps[0].divisor * even.other[0].divisor);
+        if (even.end < axis.count) y[axis.count - 1] = E::average_one(lane_of(sum, lanes - 1), taps[0].divisor * even.other[even.others - 1].divisor);
     }
 
     int64_t rows_apart() const { return g.axes[g.rank - 2].stride * job.x.step[g.rank - 2]; }   // elements, from a row of windows to the next
@@ -584,7 +584,8 @@ template <class E> struct Averager {
         const bool every = axis.stride == 1, two = axis.window == 2;
         if (even.whole) {
             if (two && every) return whole_windows<1, 2, 0, 0>(y, by, some);
-            if (two) return tap_count == 2 ? whole_windows<2, 2, 0, 2>(y, by, some) : whole_windows<2, 2, 0, 0>(y, by, some);
+            if (two && tap_count == 2) return whole_windows<2, 2, 0, 2>(y, by, some);
+            if (two) return tap_count == 4 ? whole_windows<2, 2, 0, 4>(y, by, some) : whole_windows<2, 2, 0, 0>(y, by, some);
             if (tap_count == 3) {
                 if (every) return whole_windows<1, 3, 1, 3>(y, by, some);
                 return axis.before ? whole_windows<2, 3, 1, 3>(y, by, some) : whole_windows<2, 3, 0, 3>(y, by, some);
