@@ -6,6 +6,7 @@ request a line ({"cell": name} or {"count": n}) and reads one JSON answer a line
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -26,6 +27,9 @@ class Worker:
     name = NAME
 
     def __init__(self, allocation: str, threads: int) -> None:
+        self.has_tensorflow = importlib.util.find_spec("tensorflow") is not None
+        if not self.has_tensorflow:
+            return
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.worker", allocation, str(threads)],
             stdin=subprocess.PIPE,
@@ -38,12 +42,14 @@ class Worker:
 
     def prepare(self, cell: Cell) -> bool:
         """Whether the worker can run the cell, and something other than what the parent's TensorFlow runs."""
-        return differs(cell) and self._ask({"cell": cell.name}) is True
+        return self.has_tensorflow and differs(cell) and self._ask({"cell": cell.name}) is True
 
     def time(self, count: int) -> float:
         return float(self._ask({"count": count}))
 
     def close(self) -> None:
+        if not self.has_tensorflow:
+            return
         if self.process.stdin:
             self.process.stdin.close()
         self.process.wait()

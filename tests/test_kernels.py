@@ -1246,3 +1246,14 @@ def test_small_images_that_windows_fill(rng, n, dtype):
     with_gaps = [np.repeat(array, 2, axis=1)[:, ::2] for array in (x, g)]
     for name, call in calls.items():
         assert_same_bits(call(*with_gaps), call(x, g), name)
+
+
+def test_large_results_of_small_inputs(rng):
+    """What is written past the caches, although the input lies in them: more windows than elements, and an array that is repeated."""
+    x = array_of(rng, (1, 1, 4096, 62), "float32")
+    pool = Pool.of(x.shape, "NCHW", [pw.regular(4096, 1, 1, "VALID"), pw.adaptive(62, 682)])
+    starts, stops = np.arange(682) * 62 // 682, -(-(np.arange(682) + 1) * 62 // 682)
+    assert_same_bits(backend.maximum(pool, x, "propagate"), np.maximum(x[..., starts], x[..., stops - 1]))
+    repeated = np.broadcast_to(array_of(rng, (1, 1, 64, 64), "float32"), (512, 32, 64, 64))
+    pool = Pool.of(repeated.shape, "NCHW", [pw.regular(64, 1, 1, "VALID"), pw.regular(64, 1, 3, "VALID")])
+    assert_same_bits(backend.maximum(pool, repeated, "propagate"), repeated[..., ::3])

@@ -147,8 +147,9 @@ Plan::Plan(int64_t outer, int64_t inner, int64_t image_outer, const std::vector<
             if (o >= axis.even_begin && o < axis.even_end) o = axis.even_end - 1;   // the others are divided alike
         }
     }
-    // Whether windows side by side fill small images.
-    bool filled = g_.rank > 1 && inner == 1 && outer > 1 && inputs_ <= joined_inputs && outer * g_.axes[0].size <= joined_rows;
+    // Whether windows side by side fill small images. (Wider ones are put quicker one by one.)
+    bool filled = g_.rank > 1 && inner == 1 && outer > 1 && inputs_ <= joined_inputs && outer * g_.axes[0].size <= joined_rows &&
+                  g_.axes[g_.rank - 1].window == 2;
     for (int a = 0; a < g_.rank; ++a) {
         const Axis& axis = g_.axes[a];
         const bool beside = axis.uniform && axis.before == 0 && axis.dilation == 1 && axis.window == axis.stride && axis.window == axis.extent;
@@ -230,10 +231,11 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, double scratch_bytes, bool 
     while (last >= 1 && t.tile[last] > 4096 && work(last) > longest) halve(last);
     const Axis& first = g_.axes[0];
     const bool shares = first.starts || first.extent * first.dilation > first.stride;
-    for (int a = 1; shares && a < last; ++a)
+    const int64_t threads = get_num_threads();
+    const bool whole_planes = outputs && !slides && !shares && g_.outer * t.size[0] >= 8 * threads;   // enough for all threads
+    for (int a = 1; !whole_planes && a < last; ++a)
         while (t.tile[a] > 8 && work(1) * std::min<int64_t>(g_.axes[0].extent, 4) > (slides ? cache_bytes / 4 : cache_bytes)) halve(a);
     if (slides) scratch_bytes = 0;
-    const int64_t threads = get_num_threads();
     const auto boxes = [&] {
         int64_t n = g_.outer;
         for (int a = 0; a <= last; ++a) n *= ceil_div(std::max<int64_t>(t.size[a], 1), std::max<int64_t>(t.tile[a], 1));

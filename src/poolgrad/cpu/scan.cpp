@@ -89,7 +89,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     void prepare_columns(const Box& box, Scratch& scratch) {
         const int a = g.rank - 2;
         if (a >= 0) x_row = g.axes[a].stride * job.x.step[a], y_row = job.y.step[a], code_row = job.code.step[a];
-        if (a >= 0 && (has_small_windows() || (g.inner == 1 && ahead == 0))) most_rows = box.high[a] - box.low[a];
+        if (a >= 0 && (has_small_windows() || (g.inner == 1 && ahead == 0 && !job.streaming))) most_rows = box.high[a] - box.low[a];
         const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1], reach = (axis.window - 1) * axis.dilation;
         const bool splits = brought_together(g);
         if (g.inner >= lanes || !axis.uniform || (!splits && (g.rank == 1 || parted(axis.stride, g.inner)))) return;
