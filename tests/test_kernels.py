@@ -1249,7 +1249,7 @@ def test_small_images_that_windows_fill(rng, n, dtype):
 
 
 def test_large_results_of_small_inputs(rng):
-    """What is written past the caches, although the input lies in them: more windows than elements, and an array that is repeated."""
+    """Written past the caches, although the input lies in them: more windows than elements, and a repeated array."""
     x = array_of(rng, (1, 1, 4096, 62), "float32")
     pool = Pool.of(x.shape, "NCHW", [pw.regular(4096, 1, 1, "VALID"), pw.adaptive(62, 682)])
     starts, stops = np.arange(682) * 62 // 682, -(-(np.arange(682) + 1) * 62 // 682)
