@@ -37,7 +37,7 @@ def changes(base: Record, new: Record) -> list[Change]:
     before = {row.key: row for row in rows(base)}
     pairs = [(before[row.key], row) for row in rows(new) if row.key in before]
     found = [
-        Change(row, old.at_best, row.at_best / old.at_best, row.steady / old.steady if old.steady else 1.0)
+        Change(row, old.fraction, row.fraction / old.fraction, row.steady / old.steady if old.steady else 1.0)
         for old, row in pairs
     ]
     return sorted(found, key=lambda change: max(change.best, change.steady))
@@ -58,7 +58,7 @@ def compare(base: Path, new: Record, threshold: float = THRESHOLD) -> int:
     for change in (*regressed, *improved):
         row = change.row
         style = "red" if change in regressed else "green"
-        shares = (f"{change.old:.2f}", f"{row.at_best:.2f}", f"{change.best - 1:+.0%}")
+        shares = (f"{change.old:.2f}", f"{row.fraction:.2f}", f"{change.best - 1:+.0%}")
         table.add_row(row.cell.name, row.layout, row.mode, *shares, style=style)
     if table.row_count:
         console.print(table)

@@ -54,12 +54,7 @@ class Row:
 
     @property
     def fraction(self) -> float:
-        """Of the memory limit, 1 is a copy of the same number of bytes: in each round for itself, their median."""
-        return self.steady
-
-    @property
-    def at_best(self) -> float:
-        """The same of the best copy and poolgrad's best time, which may be of different rounds."""
+        """Of the memory limit, 1 is a copy of the same number of bytes."""
         return self.limit / self.seconds
 
     def best_peer(self, without: tuple[str, ...] = ()) -> str | None:

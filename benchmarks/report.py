@@ -186,7 +186,7 @@ def _goal_table(record: Record) -> str:
 def _group(group: str, mine: list[Row]) -> list[str]:
     """The table of one group of cases, folded away."""
     peers = _peers_of(mine)
-    head = ["case", "operator", "layout", OURS.strip(), *peers, "vs best peer", "of limit"]
+    head = ["case", "operator", "layout", OURS.strip(), *peers, "vs best peer", "of limit", "by rounds"]
     lines = [f"| {' | '.join(head)} |", "|---|---|---|" + "---:|" * (len(head) - 3)]
     previous: Row | None = None
     for row in mine:
@@ -202,6 +202,7 @@ def _group(group: str, mine: list[Row]) -> list[str]:
             *(f"*{time}*" if peer == best else time for peer, time in zip(peers, times, strict=True)),
             f"{speedup:.1f}" if speedup else "",
             f"{row.fraction:.2f}",
+            f"{row.steady:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
         previous = row
@@ -219,10 +220,10 @@ READING = """## Reading the tables
   the data in the layout they like best, whatever poolgrad's layout in that row.
 * *of limit*: time of a copy that moves the same number of bytes over poolgrad's time. The bytes are those of every
   array the rule has to read and of the output, once each. The copy is the quickest of several (memmove, PyTorch's,
-  a streaming one), with all threads, between warm buffers. Each round compares its own copy with its own call, and
-  the median of the rounds counts: from one second to the next, copies may be half as quick again as usual, and the
-  best of all would be compared with calls that had no such luck. It can pass 1: a copy writes as much as it reads,
-  a pooling forward writes less, and writing is dearer.
+  a streaming one), with all threads, between warm buffers, measured in the same rounds. It can pass 1: a copy writes
+  as much as it reads, a pooling forward writes less, and writing is dearer. Goals are judged by it.
+* *by rounds*: the same with every round's own copy and call, the median of the rounds. Where memory is quick at one
+  moment and slow at another, the two differ; neither is to be trusted to better than a fifth.
 * *TF*: TensorFlow, eager, oneDNN on. *TF native*: oneDNN off, in a process of its own whose samples fall into the same
   rounds; shown where oneDNN has a kernel, elsewhere both run the same code. *TF graph*: forward and gradient in one
   `tf.function`, the only way to TensorFlow's oneDNN max gradient. *torch*: contiguous, *torch cl*: channels_last, aten
