@@ -102,6 +102,18 @@ class Screen:
 
         self.page.route_web_socket("**/socket", connect)
 
+    def late_line(self, seconds: float) -> None:
+        """The connection to the server takes so long to open."""
+        self.page.add_init_script(
+            f"""const Socket = window.WebSocket;
+            window.WebSocket = class extends Socket {{
+                get readyState() {{ return this.late ? super.readyState : Socket.CONNECTING; }}
+                set onopen(then) {{
+                    super.onopen = (event) => setTimeout(() => {{ this.late = true; then(event); }}, {1000 * seconds});
+                }}
+            }};"""
+        )
+
     # -- finding ------------------------------------------------------------------------------------------------------
 
     def at(self, name: str) -> Locator:

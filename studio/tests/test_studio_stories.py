@@ -534,6 +534,26 @@ def test_no_edit_is_lost_while_pages_open_and_close_on_a_slow_line(screen, serve
     screen.has_blocks("x", "Square", "Abs")
 
 
+def test_what_is_asked_before_the_connection_opens_is_answered(screen):
+    """Who clicks as soon as there is a button gets a page, as soon as there is a server to make one."""
+    screen.late_line(1)
+    screen.open_gallery()
+    screen.at("new-page").click()
+    screen.ready()
+    screen.has_blocks()
+
+
+def test_the_gallery_says_that_the_server_is_away(first_visit):
+    screen = first_visit
+    screen.open_gallery()
+    expect(screen.page.get_by_role("region", name="Examples").get_by_role("button").first).to_be_visible()
+    with screen.without_server():
+        screen.server.stop()
+        expect(screen.at("offline")).to_be_visible()
+        screen.at("new-page").click()
+        expect(screen.at("gallery")).to_be_visible()
+
+
 def test_a_person_with_a_keyboard_finds_the_shortcuts(screen, images):
     """Also those of what has a button: live, history, colours."""
     screen.new_page()

@@ -21,6 +21,9 @@ type Listener = (message: Header, payload: ArrayBuffer | null) => void;
 
 export class Client {
   private next = 1;
+  private state: ConnectionState | "connecting" = "connecting";
+  /** What was asked before there was a connection: it is said as soon as there is one, after the listener's greeting. */
+  private held: (() => void)[] = [];
   private readonly waiting = new Map<number, Waiting>();
   private listener: Listener = () => {};
   private stateListener: (state: ConnectionState) => void = () => {};
@@ -32,8 +35,10 @@ export class Client {
       this.receive(header, payload);
     });
     transport.onState((state) => {
+      this.state = state;
       if (state !== "open") this.abandon();
       this.stateListener(state);
+      for (const send of this.held.splice(0)) send();
     });
   }
 
@@ -45,7 +50,7 @@ export class Client {
     this.stateListener = listener;
   }
 
-  /** The reply, or a ServerError. A lost connection rejects with the code "lost". */
+  /** The reply, or a ServerError. A connection that is lost, now or before, rejects with the code "lost". */
   request<T>(type: string, fields: object = {}): Promise<T> {
     return this.ask<T>((id) => this.transport.send(JSON.stringify({ type, id, ...fields })));
   }
@@ -73,7 +78,9 @@ export class Client {
     const id = this.next++;
     return new Promise<T>((resolve, reject) => {
       this.waiting.set(id, { resolve: resolve as (reply: unknown) => void, reject });
-      send(id);
+      if (this.state === "open") send(id);
+      else if (this.state === "connecting") this.held.push(() => send(id));
+      else this.abandon();
     });
   }
 
@@ -92,5 +99,6 @@ export class Client {
   private abandon(): void {
     for (const { reject } of this.waiting.values()) reject(new ServerError("lost", "The connection was lost"));
     this.waiting.clear();
+    this.held = [];
   }
 }

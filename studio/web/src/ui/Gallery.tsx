@@ -14,6 +14,7 @@ export function Gallery() {
   const studio = useActions();
   const gallery = useStudio((state) => state.gallery);
   const folder = useStudio((state) => state.welcome?.folder);
+  const connection = useStudio((state) => state.connection);
   const theme = useStudio((state) => state.theme);
   const file = useRef<HTMLInputElement>(null);
   const dark = isDark(theme);
@@ -64,6 +65,11 @@ export function Gallery() {
           }}
         />
       </header>
+      {connection === "closed" && (
+        <div className="banner" role="status" data-testid="offline">
+          The connection to the server is lost. Pages open again as soon as it is back.
+        </div>
+      )}
       {gallery && gallery.pages.length > 0 && (
         <section aria-label="Your pages">
           <h2>Pages in {folder}</h2>
