@@ -82,11 +82,10 @@ def take(pool: Pool, v: Array, choice: Array, *, out: Array | None = None) -> Ar
     derivative  take of the derivative of v, with the same choice
     transpose   put
     """
-    if type(v) is type(choice) is np.ndarray and type(pool) is Pool and (out is None or type(out) is np.ndarray):
-        y = _numpy.take_checked(pool, v, choice, out)
-        if y is not None:
-            return y
-    return _take(pool, v, choice, out)
+    # Where the pool has been used before, the kernels look for faults themselves: what they do not take is done slowly.
+    plan = pool._native if type(pool) is Pool else None
+    y = None if plan is None else plan.take_checked(dtype_codes, v, choice, pool.choice_dtype, out)
+    return _take(pool, v, choice, out) if y is None else y
 
 
 @errors_named
@@ -105,11 +104,9 @@ def put(pool: Pool, g: Array, choice: Array, *, assign: bool = False, out: Array
     derivative  put of the derivative of g, with the same choice
     transpose   take
     """
-    if type(g) is type(choice) is np.ndarray and type(pool) is Pool and (out is None or type(out) is np.ndarray):
-        gx = _numpy.put_checked(pool, g, choice, out, assign) if type(assign) is bool else None
-        if gx is not None:
-            return gx
-    return _put(pool, g, choice, out, assign)
+    plan = pool._native if type(pool) is Pool and type(assign) is bool else None
+    gx = None if plan is None else plan.put_checked(dtype_codes, g, choice, pool.choice_dtype, out, assign)
+    return _put(pool, g, choice, out, assign) if gx is None else gx
 
 
 @errors_named

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from ..cpu import Program, dtype_codes, new_array, plan_of
-from ..errors import InvalidType, OutOfMemory, PoolgradError
+from ..errors import InvalidType, OutOfMemory
 from ..windows import Pool
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -46,9 +46,6 @@ def _ready(array: Array) -> bool:
 
 def _dense(array: Array) -> Array:
     return array if _ready(array) else np.array(array, order="C")
-
-
-_FAULTS = (BufferError, MemoryError, PoolgradError, TypeError, ValueError)
 
 
 class Numpy:
@@ -111,30 +108,6 @@ class Numpy:
         gx = self._new(pool.shape, g.dtype) if out is None else out
         self._run(plan_of(pool).put, dtype_codes[g.dtype], g, self._dense(choice), gx, assign)
         return gx
-
-    # For calls so small that checks one by one would show.
-
-    def take_checked(self, pool: Pool, v: Array, choice: Array, out: Array | None) -> Array | None:
-        """take where the kernels check all arguments themselves. None if they find fault: others say with what."""
-        kind = dtype_codes.get(v.dtype)
-        if kind is None or choice.dtype is not pool.choice_dtype or (out is not None and out.dtype is not v.dtype):
-            return None
-        try:
-            y = self._new(pool.out_shape, v.dtype) if out is None else out
-            return y if plan_of(pool).take(kind, v, choice, y, True) else None
-        except _FAULTS:
-            return None
-
-    def put_checked(self, pool: Pool, g: Array, choice: Array, out: Array | None, assign: bool) -> Array | None:
-        """put likewise."""
-        kind = dtype_codes.get(g.dtype)
-        if kind is None or choice.dtype is not pool.choice_dtype or (out is not None and out.dtype is not g.dtype):
-            return None
-        try:
-            gx = self._new(pool.shape, g.dtype) if out is None else out
-            return gx if plan_of(pool).put(kind, g, choice, gx, assign, True) else None
-        except _FAULTS:
-            return None
 
     # -- mean, spread -------------------------------------------------------------------------------------------------
 

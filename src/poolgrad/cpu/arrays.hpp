@@ -9,6 +9,7 @@
 #include <iterator>
 #include <new>
 #include <stdexcept>
+#include <vector>
 
 #include "memory.hpp"
 
@@ -145,5 +146,16 @@ private:
     size_t bytes_;
     Py_ssize_t sizes_[64];
 };
+
+// The same, for once, with a dtype of NumPy's own.
+inline nb::object new_array(const std::vector<int64_t>& shape, nb::object dtype) {
+    static_assert(sizeof(Py_ssize_t) == sizeof(int64_t));
+    size_t bytes = static_cast<size_t>(numpy.itemsize(dtype.ptr()));
+    for (const int64_t size : shape)
+        if (__builtin_mul_overflow(bytes, static_cast<size_t>(size), &bytes)) throw std::bad_alloc();
+    nb::object owner = PyBlock::make(bytes);
+    void* const data = reinterpret_cast<const PyBlock*>(owner.ptr())->block.data;
+    return numpy.make(std::move(dtype), static_cast<int>(shape.size()), reinterpret_cast<const Py_ssize_t*>(shape.data()), data, std::move(owner));
+}
 
 }  // namespace poolgrad

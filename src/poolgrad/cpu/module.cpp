@@ -93,26 +93,14 @@ public:
         plan_.maximum(DType(type), *view, values.data(dtype_bytes(DType(type))), codes.data(), codes.width(), ignore_nan);
         return true;
     }
-    // With `check`, take and put also decline if the result overlaps what they read, or a code names no element.
-    bool take(int type, nb::handle v, nb::handle code, nb::handle y, bool check) const {
-        const Array in(v, PyBUF_STRIDES);
-        const Result codes(*this, code, true, false), values(*this, y, true);
-        const auto view = input(*in, type, false);
-        if (!view || (check && (values.overlaps(view->begin, view->end) || values.overlaps(codes)))) return false;
-        const OthersMayRun release(brief());
-        if (check && plan_.find_bad_code(codes.data(), codes.width()) >= 0) return false;
-        plan_.take(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))));
-        return true;
+    bool take(int type, nb::handle v, nb::handle code, nb::handle y) const { return take_by(type, v, code, y, false); }
+    bool put(int type, nb::handle g, nb::handle code, nb::handle gx, bool assign) const { return put_by(type, g, code, gx, assign, false); }
+    // The same for arrays as anybody gives them: the result is new or `out`. Nothing if there is a fault: others say which.
+    nb::object take_checked(const nb::dict& types, nb::handle v, nb::handle code, nb::handle code_dtype, nb::handle out) const {
+        return checked(types, v, code, code_dtype, out, out_shape_, [&](int type, nb::handle y) { return take_by(type, v, code, y, true); });
     }
-    bool put(int type, nb::handle g, nb::handle code, nb::handle gx, bool assign, bool check) const {
-        const Array in(g, PyBUF_STRIDES);
-        const Result codes(*this, code, true, false), values(*this, gx, false);
-        const auto view = input(*in, type, true);
-        if (!view || (check && (values.overlaps(view->begin, view->end) || values.overlaps(codes)))) return false;
-        const OthersMayRun release(brief());
-        if (check && plan_.find_bad_code(codes.data(), codes.width()) >= 0) return false;
-        plan_.put(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))), assign);
-        return true;
+    nb::object put_checked(const nb::dict& types, nb::handle g, nb::handle code, nb::handle code_dtype, nb::handle out, bool assign) const {
+        return checked(types, g, code, code_dtype, out, shape_, [&](int type, nb::handle gx) { return put_by(type, g, code, gx, assign, true); });
     }
     bool mean(int type, nb::handle x, nb::handle y) const {
         const Array in(x, PyBUF_STRIDES);
@@ -209,6 +197,40 @@ private:
     std::vector<int64_t> shape_, out_shape_;
     int axis_;
     Plan plan_;
+
+    // With `check`, these also decline if the result overlaps what they read, or a code names no element.
+    bool take_by(int type, nb::handle v, nb::handle code, nb::handle y, bool check) const {
+        const Array in(v, PyBUF_STRIDES);
+        const Result codes(*this, code, true, false), values(*this, y, true);
+        const auto view = input(*in, type, false);
+        if (!view || (check && (values.overlaps(view->begin, view->end) || values.overlaps(codes)))) return false;
+        const OthersMayRun release(brief());
+        if (check && plan_.find_bad_code(codes.data(), codes.width()) >= 0) return false;
+        plan_.take(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))));
+        return true;
+    }
+    bool put_by(int type, nb::handle g, nb::handle code, nb::handle gx, bool assign, bool check) const {
+        const Array in(g, PyBUF_STRIDES);
+        const Result codes(*this, code, true, false), values(*this, gx, false);
+        const auto view = input(*in, type, true);
+        if (!view || (check && (values.overlaps(view->begin, view->end) || values.overlaps(codes)))) return false;
+        const OthersMayRun release(brief());
+        if (check && plan_.find_bad_code(codes.data(), codes.width()) >= 0) return false;
+        plan_.put(DType(type), *view, codes.data(), codes.width(), values.data(dtype_bytes(DType(type))), assign);
+        return true;
+    }
+    template <class F>
+    static nb::object checked(const nb::dict& types, nb::handle values, nb::handle code, nb::handle code_dtype, nb::handle out,
+                              const std::vector<int64_t>& shape, F run) {
+        const NumpyArray *const in = numpy.array(values.ptr()), *const codes = numpy.array(code.ptr()), *const given = numpy.array(out.ptr());
+        if (!in || !codes || codes->dtype != code_dtype.ptr() || (!out.is_none() && (!given || given->dtype != in->dtype))) return nb::none();
+        PyObject* const type = PyDict_GetItemWithError(types.ptr(), in->dtype);
+        if (!type) PyErr_Clear();
+        try {
+            const nb::object result = !type || given ? nb::borrow(out) : new_array(shape, nb::borrow(in->dtype));
+            return type && run(nb::cast<int>(nb::handle(type)), result) ? result : nb::none();
+        } catch (const std::exception&) { return nb::none(); }
+    }
 
     // Some ten microseconds at most: other threads wait longer for their turn anyway.
     bool brief() const {
@@ -376,8 +398,12 @@ NB_MODULE(_kernels, m) {
         .def(nb::init<std::vector<int64_t>, std::vector<int64_t>, int, int64_t, const nb::list&>(), nb::arg("shape"), nb::arg("out_shape"),
              nb::arg("axis"), nb::arg("batch"), nb::arg("axes"))
         .def("maximum", &PyPlan::maximum, nb::arg("type"), nb::arg("x"), nb::arg("y").none(), nb::arg("code").none(), nb::arg("ignore_nan"))
-        .def("take", &PyPlan::take, nb::arg("type"), nb::arg("v"), nb::arg("code"), nb::arg("y"), nb::arg("check") = false)
-        .def("put", &PyPlan::put, nb::arg("type"), nb::arg("g"), nb::arg("code"), nb::arg("gx"), nb::arg("assign"), nb::arg("check") = false)
+        .def("take", &PyPlan::take, nb::arg("type"), nb::arg("v"), nb::arg("code"), nb::arg("y"))
+        .def("put", &PyPlan::put, nb::arg("type"), nb::arg("g"), nb::arg("code"), nb::arg("gx"), nb::arg("assign"))
+        .def("take_checked", &PyPlan::take_checked, nb::arg("types"), nb::arg("v").none(), nb::arg("code").none(), nb::arg("code_dtype"),
+             nb::arg("out").none())
+        .def("put_checked", &PyPlan::put_checked, nb::arg("types"), nb::arg("g").none(), nb::arg("code").none(), nb::arg("code_dtype"),
+             nb::arg("out").none(), nb::arg("assign"))
         .def("mean", &PyPlan::mean, nb::arg("type"), nb::arg("x"), nb::arg("y"))
         .def("spread", &PyPlan::spread, nb::arg("type"), nb::arg("g"), nb::arg("gx"))
         .def("max_put", &PyPlan::max_put, nb::arg("type"), nb::arg("x"), nb::arg("g"), nb::arg("equal").none(), nb::arg("gx"), nb::arg("ignore_nan"))
