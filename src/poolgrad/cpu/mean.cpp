@@ -94,6 +94,8 @@ template <class E> struct Averager {
     using Sums = typename E::Sums;
     static constexpr int lanes = E::lanes;
     static constexpr bool has_small = lanes > 1 && !for_long_windows<E>;   // windows that are small along a row
+    // Rows of them at once. Sums of two parts take too many registers, and integers are not worth the code.
+    static constexpr bool has_several = has_small && (__is_same(Sum, float) || __is_same(Stored, float));
 
     const Mean& job;
     const Geometry& g;
@@ -170,38 +172,31 @@ template <class E> struct Averager {
             });
     }
 
-    // The same of windows of three that begin one or two positions apart: those that a window shares with the next are kept.
-    template <int stride> __attribute__((noinline)) void threes(Stored* y, Rows from, int64_t at, int64_t count, Count by) const {
+    // The same of windows of three that begin two positions apart: the one that a window shares with the next is kept.
+    __attribute__((noinline)) void threes(Stored* y, Rows from, int64_t at, int64_t count, Count by) const {
         const int64_t inner = g.inner;
-        constexpr int slots = 4 - stride;   // the last block of channels may be read again: nothing is written where it is read
+        constexpr int slots = 2;   // the last block of channels may be read again: nothing is written where it is read
         const SumRow<E> kept(reserve(scratch, 1, SumRow<E>::bytes(slots * inner)), slots * inner);
         const bool streaming = job.streaming;
         blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
             constexpr int vectors = decltype(n)::value;
             Sums column[vectors];
-            for (int j = 0; j < 3 - stride; ++j) {
-                add_rows<vectors>(column, from, at + j * inner + c);
-                ask_for_rows(from, at + j * inner + c, vectors * lanes);
-                for (int u = 0; u < vectors; ++u) kept.set_lanes(j * inner + c + u * lanes, column[u]);
-            }
+            add_rows<vectors>(column, from, at + c);
+            ask_for_rows(from, at + c, vectors * lanes);
+            for (int u = 0; u < vectors; ++u) kept.set_lanes(c + u * lanes, column[u]);
         });
-        at += (3 - stride) * inner;
-        for (int64_t i = 0; i < count; ++i, at += stride * inner, y += inner) {
-            const int64_t older = i % slots * inner, newer = (i + 1) % slots * inner, newest = (i + 3 - stride) % slots * inner;
+        at += inner;
+        for (int64_t i = 0; i < count; ++i, at += 2 * inner, y += inner) {
+            const int64_t oldest = i % slots * inner, newest = (i + 1) % slots * inner;
             blocks_of_channels<lanes>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
                 constexpr int vectors = decltype(n)::value;
                 Sums sum[vectors], column[vectors];
-                for (int u = 0; u < vectors; ++u) sum[u] = kept.lanes_at(older + c + u * lanes);
-                if constexpr (stride == 1) {
-                    for (int u = 0; u < vectors; ++u) sum[u] = plus(sum[u], kept.lanes_at(newer + c + u * lanes));
-                } else {
-                    add_rows<vectors>(column, from, at + c);
-                    ask_for_rows(from, at + c, vectors * lanes);
-                    for (int u = 0; u < vectors; ++u) sum[u] = plus(sum[u], column[u]);
-                }
-                const int64_t last = at + (stride - 1) * inner + c;
-                add_rows<vectors>(column, from, last);
-                ask_for_rows(from, last, vectors * lanes);
+                for (int u = 0; u < vectors; ++u) sum[u] = kept.lanes_at(oldest + c + u * lanes);
+                add_rows<vectors>(column, from, at + c);
+                ask_for_rows(from, at + c, vectors * lanes);
+                for (int u = 0; u < vectors; ++u) sum[u] = plus(sum[u], column[u]);
+                add_rows<vectors>(column, from, at + inner + c);
+                ask_for_rows(from, at + inner + c, vectors * lanes);
                 for (int u = 0; u < vectors; ++u) {
                     sum[u] = plus(sum[u], column[u]);
                     kept.set_lanes(newest + c + u * lanes, column[u]);
@@ -211,8 +206,175 @@ template <class E> struct Averager {
         }
     }
 
+    // ---- windows that begin at every position, in vectors of channels: neighbours read what they share once ----
+
+    // The sums of `count` windows of `length` items (not fewer), each of which begins an item after the one before. item(i, u) is vector u of
+    // the one that is i from the beginning of the first. Unless `first`, they are added to what the sums are.
+    template <int count, int vectors, class Item>
+    static POOLGRAD_INLINE void neighbours(Sums (&sum)[count][vectors], int64_t length, bool first, Item&& item) {
+        each<count>([&](auto i) __attribute__((always_inline)) {
+            each<vectors>([&](auto u) __attribute__((always_inline)) {
+                const Sums one = item(i, u);
+                each<i>([&](auto j) __attribute__((always_inline)) { sum[j][u] = add_in_turn(j, sum[j][u], one); });
+                sum[i][u] = first ? one : add_in_turn(i, sum[i][u], one);
+            });
+        });
+        for (int64_t i = count; i < length; ++i)
+            each<vectors>([&](auto u) __attribute__((always_inline)) {
+                const Sums one = item(i, u);
+                each<count>([&](auto j) __attribute__((always_inline)) { sum[j][u] = add_in_turn(j, sum[j][u], one); });
+            });
+        each<count - 1>([&](auto i) __attribute__((always_inline)) {
+            each<vectors>([&](auto u) __attribute__((always_inline)) {
+                const Sums one = item(length + i, u);
+                each<count - 1 - i>([&](auto j) __attribute__((always_inline)) {
+                    constexpr int k = i + 1 + j;
+                    sum[k][u] = add_in_turn(k, sum[k][u], one);
+                });
+            });
+        });
+    }
+    // By the units that add and those that multiply in turn, so that both are busy.
+    static POOLGRAD_INLINE Sums add_in_turn(int turn, Sums a, Sums b) { return turn % 2 ? a + b : plus(a, b); }
+
+    // As blocks_of_channels, in blocks of at most `most` vectors.
+    template <int most, class F> static POOLGRAD_INLINE void some_channels(int64_t inner, F&& f) {
+        int64_t c = 0;
+        if constexpr (most > 2)
+            for (; c + most * lanes <= inner; c += most * lanes) f(Vectors<most>{}, c);
+        for (; c + 2 * lanes <= inner; c += 2 * lanes) f(Vectors<2>{}, c);
+        for (; c < inner; c += lanes) f(Vectors<1>{}, smaller(c, inner - lanes));
+    }
+
+    // Some vectors of one position, added up over the rows that each of `rows` rows of windows reads. Unless that is 1, these follow one
+    // another, `length` of them at a time.
+    template <int rows, int vectors>
+    static POOLGRAD_INLINE void add_rows_of(Sums (&sum)[rows][vectors], const Rows& from, int64_t length, int64_t step, int64_t at) {
+        if constexpr (rows == 1) {
+            add_rows<vectors>(sum[0], from, at);
+        } else {
+            for (int64_t t = 0; t < from.count; t += length) {
+                const Stored* const x = from.x + from.taps[t].offset + at;
+                neighbours<rows, vectors>(sum, length, t == 0,
+                                          [=](int64_t i, int u) __attribute__((always_inline)) { return E::widen_lanes(x + i * step + u * lanes); });
+            }
+        }
+    }
+
+    // Asks for what the next `rows` rows of windows need.
+    template <int rows> static POOLGRAD_INLINE void ask_for_rows_of(const Rows& from, int64_t step, int64_t at, int64_t count) {
+        if constexpr (rows == 1) return ask_for_rows(from, at, count);
+        const int64_t ahead = larger(from.ahead, rows * step);
+        for (int64_t t = 0; from.ahead && t < from.count; ++t)
+            for (int r = 0; from.taps[t].fresh && r < rows; ++r) ask_for(from.x + from.taps[t].offset + r * step + at + ahead, count);
+    }
+
+    // `count` windows of three, divided alike, of `rows` rows, some channels at a time: the sums of positions that they share stay in registers.
+    template <int rows>
+    __attribute__((noinline, noclone)) void threes_everywhere(Stored* y, Rows from, int64_t at, int64_t count, Count by) const {
+        constexpr int most = vector_bytes == 64 && has_several ? 4 : 2;
+        const int64_t inner = g.inner, step = rows > 1 ? job.x.step[g.rank - 2] : 0, y_step = rows > 1 ? job.y.step[g.rank - 2] : 0;
+        const bool streaming = job.streaming;
+        some_channels<most>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
+            constexpr int vectors = decltype(n)::value;
+            Sums left[rows][vectors], middle[rows][vectors], right[rows][vectors];
+            add_rows_of<rows, vectors>(left, from, 3, step, at + c);
+            add_rows_of<rows, vectors>(middle, from, 3, step, at + inner + c);
+            for (int64_t i = 0; i < count; ++i) {
+                add_rows_of<rows, vectors>(right, from, 3, step, at + (i + 2) * inner + c);
+                ask_for_rows_of<rows>(from, step, at + (i + 2) * inner + c, vectors * lanes);
+                each<rows>([&](auto r) __attribute__((always_inline)) {
+                    each<vectors>([&](auto u) __attribute__((always_inline)) { left[r][u] = plus(plus(left[r][u], middle[r][u]), right[r][u]); });
+                    write<vectors>(y + r * y_step + i * inner + c, left[r], by, streaming);
+                    each<vectors>([&](auto u) __attribute__((always_inline)) { left[r][u] = middle[r][u], middle[r][u] = right[r][u]; });
+                });
+            }
+        });
+    }
+
+    // The positions [begin, end) of `rows` rows of windows, each added up over the rows of windows.
+    template <int rows> __attribute__((noinline, noclone)) void add_rows_once(const Ring<E>& ring, Rows from, int64_t begin, int64_t end) const {
+        const int64_t inner = g.inner, step = rows > 1 ? job.x.step[g.rank - 2] : 0, length = rows > 1 ? g.axes[g.rank - 2].window : 1;
+        const Ring<E> to = ring;
+        for (int64_t position = begin; position < end; ++position)
+            some_channels<2>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
+                constexpr int vectors = decltype(n)::value;
+                Sums sum[rows][vectors];
+                add_rows_of<rows, vectors>(sum, from, length, step, position * inner + c);
+                ask_for_rows_of<rows>(from, step, position * inner + c, vectors * lanes);
+                const int64_t at = to.at(position, c);
+                each<rows>([&](auto r) __attribute__((always_inline)) {
+                    each<vectors>([&](auto u) __attribute__((always_inline)) { to.sums.set_lanes(at + r * inner + u * lanes, sum[r][u]); });
+                });
+            });
+    }
+
+    // `windows` windows of each row, from the first on and as long as that.
+    template <int count>
+    __attribute__((noinline, noclone)) void add_positions(const Ring<E>& ring, int64_t rows, Stored* to, const Window& first, int64_t windows,
+                                                          Count by) const {
+        const int64_t inner = g.inner, y_step = rows > 1 ? job.y.step[g.rank - 2] : 0, length = first.length;
+        const SumRow<E> sums = ring.sums;
+        const bool streaming = job.streaming;
+        int64_t* const places = static_cast<int64_t*>(reserve(scratch, 2, sizeof(int64_t) * static_cast<size_t>(windows + length)));
+        for (int64_t j = 0; j < windows + length - 1; ++j) places[j] = ring.at(first.position + j, 0);
+        for (int64_t r = 0; r < rows; ++r)
+            for (int64_t i = 0; i < windows; i += count) {
+                const int64_t* const place = places + i;
+                Stored* const y = to + r * y_step + i * inner;
+                some_channels<2>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
+                    constexpr int vectors = decltype(n)::value;
+                    Sums sum[count][vectors];
+                    neighbours<count, vectors>(sum, length, true, [=](int64_t j, int u) __attribute__((always_inline)) {
+                        return sums.lanes_at(place[j] + r * inner + c + u * lanes);
+                    });
+                    each<count>([&](auto q) __attribute__((always_inline)) { write<vectors>(y + q * inner + c, sum[q], by, streaming); });
+                });
+            }
+    }
+
+    // `rows` rows of windows, of which `together` of each at a time: first the sums of their positions, which the second cache keeps, then
+    // those of the windows.
+    static constexpr int64_t together = 8;
+    template <int rows> void everywhere(Stored* y, int64_t w0, int64_t w1, Count& by) {
+        const int64_t inner = g.inner;
+        const Ring<E> ring(scratch, 1, axis.window + together - 2, rows * inner);
+        const Rows from = this->rows();
+        int64_t ready = 0;
+        for (int64_t o = w0, windows; o < w1; o += windows) {
+            Window window = window_of(axis, o);
+            if (const int64_t count = count_of(o); count != by.count) by = Count(count);
+            windows = o >= axis.even_begin && o < axis.even_end ? smaller(together, smaller(w1, axis.even_end) - o) : 1;
+            const int64_t end = window.position + window.length + windows - 1;
+            ready = larger(ready, window.position);
+            if (ready < end) add_rows_once<rows>(ring, from, ready, end), ready = end;
+            Stored* const to = y + o * inner;
+            const int64_t count = axis.window >= 4 ? 4 : 2, whole = windows / count * count;
+            if (whole && count == 4) add_positions<4>(ring, rows, to, window, whole, by);
+            if (whole && count == 2) add_positions<2>(ring, rows, to, window, whole, by);
+            window.position += whole;
+            if (whole < windows) add_positions<1>(ring, rows, to + whole * inner, window, windows - whole, by);
+        }
+    }
+
+    // How many rows of windows row_of_channels() does at once, of `alike` rows that read alike.
+    int64_t rows_of_channels(int64_t alike) const {
+        if (!has_several || g.inner < lanes || g.rank < 2 || !begins_everywhere_along()) return 1;
+        const Axis& down = g.axes[g.rank - 2];
+        if (down.stride != 1 || down.dilation != 1) return 1;
+        if (axis.window == 3) return down.window == 3 && alike >= 2 ? 2 : 1;
+        constexpr int64_t cache = int64_t{1} << 18;
+        const int64_t most = cache / static_cast<int64_t>(SumRow<E>::bytes(2 * (axis.window + together) * g.inner));   // rows
+        return down.window >= 4 && smaller(alike, most) >= 4 ? 4 : down.window >= 2 && smaller(alike, most) >= 2 ? 2 : 1;
+    }
+    bool begins_everywhere_along() const { return axis.uniform && axis.stride == 1 && axis.dilation == 1 && axis.window > 1; }
+
     // Where windows overlap, each input position is summed over the rows once.
-    void row_of_channels(Stored* y, int64_t w0, int64_t w1, Count& by) {
+    void row_of_channels(Stored* y, int64_t w0, int64_t w1, Count& by, int64_t some) {
+        if constexpr (has_several) {
+            const bool all = tap_count > 1 && axis.window != 3 && begins_everywhere_along();
+            if (all) return some == 4 ? everywhere<4>(y, w0, w1, by) : some == 2 ? everywhere<2>(y, w0, w1, by) : everywhere<1>(y, w0, w1, by);
+        }
         const int64_t reach = (axis.extent - 1) * axis.dilation + 1, inner = g.inner, step = axis.dilation;
         const Rows from = rows();
         const bool streaming = job.streaming;
@@ -224,12 +386,23 @@ template <class E> struct Averager {
                 end = o >= axis.even_begin && o < axis.even_end ? smaller(w1, axis.even_end) : o + 1;   // of those alike
                 if constexpr (has_small) {
                     if (in_threes && end - o > 1) {
-                        axis.stride == 1 ? threes<1>(y + o * inner, from, window.position * inner, end - o, by)
-                                         : threes<2>(y + o * inner, from, window.position * inner, end - o, by);
+                        const int64_t at = window.position * inner, count = end - o;
+                        if constexpr (has_several)
+                            if (some == 2) {
+                                threes_everywhere<2>(y + o * inner, from, at, count, by);
+                                continue;
+                            }
+                        axis.stride == 2 ? threes(y + o * inner, from, at, count, by) : threes_everywhere<1>(y + o * inner, from, at, count, by);
                         continue;
                     }
                 }
-                alike_windows(y + o * inner, from, window.position * inner, window.length, end - o, by);
+                Rows row = from;
+                Stored* to = y + o * inner;
+                alike_windows(to, row, window.position * inner, window.length, end - o, by);
+                for (int64_t r = 1; r < some; ++r) {
+                    to += job.y.step[g.rank - 2], row.x += rows_apart();
+                    alike_windows(to, row, window.position * inner, window.length, end - o, by);
+                }
             }
             return;
         }
@@ -651,13 +824,14 @@ template <class E> struct Averager {
                 known = last > 0 && down.uniform && at >= down.even_begin ? at : INT64_MAX;
                 const int64_t alike = known == at ? smaller(down.even_end, box.high[last - 1]) - at : 1;
                 const bool two = in_pairs && tap_count == 3 && alike > 1;
-                const int64_t some = two ? 2 : registers && even.whole && ahead == 0 && !in_lines ? larger(1, alike) : 1;
+                const int64_t channels = rows_of_channels(alike);
+                const int64_t some = two ? 2 : registers && even.whole && ahead == 0 && !in_lines ? larger(1, alike) : channels;
                 for (int64_t n = first; n < first + images; ++n) {
                     x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n) + moved;
                     Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);
                     if constexpr (lanes > 1) {
                         if (g.inner >= lanes) {
-                            row_of_channels(y, w0, w1, by);
+                            row_of_channels(y, w0, w1, by, some);
                             continue;
                         }
                     }
