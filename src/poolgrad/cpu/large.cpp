@@ -408,12 +408,31 @@ template <class E, bool transposed> struct Adding {
         }
     }
 
-    // row[to...] += sums[from...]
-    POOLGRAD_INLINE void add(const SumRow<E>& row, int64_t to, int64_t from, int64_t count) const {
-        each_sum<E>(count, [&](auto s, int64_t i) { s.set(row, to + i, s.get(row, to + i) + s.get(sums, from + i)); });
+    // result[to...] += sums[from...], or 0 + sums[from...]
+    POOLGRAD_INLINE void add(int64_t to, int64_t from, int64_t count, bool first) const {
+        const SumRow<E> results = result, pieces = sums;   // in registers, which no store can change
+        if (first) each_sum<E>(count, [=](auto s, int64_t i) { s.set(results, to + i, decltype(s.get(pieces, i)){} + s.get(pieces, from + i)); });
+        else each_sum<E>(count, [=](auto s, int64_t i) { s.set(results, to + i, s.get(results, to + i) + s.get(pieces, from + i)); });
     }
 
-    void write() const {
+    // Sums of twice as many elements, or four times: two steps at once.
+    template <int ways> void join(int64_t shift) const {
+        const SumRow<E> row = sums;
+        each_sum<E>(total - (ways - 1) * shift, [=](auto s, int64_t i) {   // what is read ahead is written later
+            auto sum = s.get(row, i) + s.get(row, i + shift);
+            if constexpr (ways == 4) sum = sum + (s.get(row, i + 2 * shift) + s.get(row, i + 3 * shift));
+            s.set(row, i, sum);
+        });
+    }
+
+    // The last piece of windows that are alike, to be added as they are written: its halves are `half` sums apart, and the first of the first
+    // window is at `at`. `alone` if it is their only piece.
+    struct Last {
+        int64_t at = 0, half = 0;
+        bool alone = false;
+    };
+
+    void write(const Last& last) const {
         if (job.sums_out) {
             const SumRow<E> out(job.sums_out, job.lines * out_size * job.columns);
             const int64_t base = part.line * out_size * job.columns;
@@ -428,10 +447,16 @@ template <class E, bool transposed> struct Adding {
                 each_sum<E>(count, [&](auto s, int64_t i) { s.narrow(out + at + i, s.get(result, from + i)); });
             });
         } else {
+            const SumRow<E> results = result, pieces = sums;   // in registers, which no store can change
             each_divisor(part.low, part.high, [&](int64_t o, int64_t c, int64_t count, int64_t divisor) {
-                const int64_t at = o * job.columns + c, from = (o - part.low) * width + c - part.left;
+                Stored* const to = out + o * job.columns + c;
+                const int64_t from = (o - part.low) * width + c - part.left, near = from + last.at, far = near + last.half;
                 const typename E::Count by(divisor);
-                each_sum<E>(count, [&](auto s, int64_t i) { s.average(out + at + i, s.get(result, from + i), by); });
+                if (!last.half) return each_sum<E>(count, [=](auto s, int64_t i) { s.average(to + i, s.get(results, from + i), by); });
+                each_sum<E>(count, [=, alone = last.alone](auto s, int64_t i) {
+                    const auto piece = s.get(pieces, near + i) + s.get(pieces, far + i);
+                    s.average(to + i, (alone ? decltype(s.get(pieces, i)){} : s.get(results, from + i)) + piece, by);
+                });
             });
         }
     }
@@ -445,21 +470,32 @@ template <class E, bool transposed> struct Adding {
             if (!(length & half)) continue;
             const int64_t to = (run.output + k - part.low) * width, step = run.step + run.growth;
             const int64_t piece = run.start + k * run.step - stretch.begin + below * dilation;
-            if (step == 1) add(result, to, piece * width, count * width);
+            const bool first = below == 0 && run.growth == 0;
+            if (step == 1) add(to, piece * width, count * width, first);
             else
-                for (int64_t i = 0; i < count; ++i) add(result, to + i * width, (piece + i * step) * width, width);
+                for (int64_t i = 0; i < count; ++i) add(to + i * width, (piece + i * step) * width, width, first);
         }
     }
 
     void run() const {
         read();
-        for (int64_t i = 0; i < (part.high - part.low) * width; ++i) result.set(i, Sum{});
-        for (int64_t half = 1; half <= stretch.longest; half *= 2) {   // sums of `half` elements from there on
+        for (int64_t r = 0; r < stretch.count; ++r)
+            if (const Run& run = stretch.runs[r]; run.growth != 0 || run.length == 0)   // others begin with their first piece
+                for (int64_t i = 0, to = (run.output - part.low) * width; i < run.count * width; ++i) result.set(to + i, Sum{});
+        const int64_t longest = stretch.longest;
+        const bool alike = longest == stretch.shortest;
+        const Run& first = stretch.runs[0];
+        const bool in_order = !transposed && !job.sums_out && alike && stretch.count == 1 && first.step == 1;
+        for (int64_t half = 1; half <= longest; half *= 2) {   // sums of `half` elements from there on
             for (int64_t r = 0; r < stretch.count; ++r) add_pieces(stretch.runs[r], half);
             const int64_t shift = half * dilation * width;
-            if (2 * half <= stretch.longest) add(sums, 0, shift, total - shift);   // what is read ahead is written later
+            if (in_order && longest >= 2 * half && longest < 4 * half)
+                return write({(first.start - stretch.begin + (longest - 2 * half) * dilation) * width, shift, longest == 2 * half});
+            const bool between = !alike || (longest & 2 * half) || (in_order && longest < 8 * half);   // a piece is needed
+            if (4 * half <= longest && !between) join<4>(shift), half *= 2;
+            else if (2 * half <= longest) join<2>(shift);
         }
-        write();
+        write({});
     }
 };
 
