@@ -741,6 +741,28 @@ def test_windows_of_three_centred_on_every_element(rng, n, dtype):
                 assert_same_bits(backend.maximum_and_choice(pool, x, "propagate")[0], y, f"{special} in row {h}")
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "int16"])
+@pytest.mark.parametrize(("before", "after"), [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_windows_of_three_around_elements(rng, dtype, before, after):
+    """Whatever padding there is, where what should be chosen is no maximum, and where a NaN lies at a border."""
+    for height, width in ((3, 18), (4, 34), (45, 57)):
+        pairs = [axis(n, 3, 1, "EXPLICIT", before=before, after=after) for n in (height, width)]
+        check_all_maps(rng, (2, 3, height, width), "NCHW", pairs, dtype, ties_too=False)
+        ours = [pair[0] for pair in pairs]
+        planes, channels = Pool.of((40, height, width), "CHW", ours), Pool.of((height, width, 40), "HWC", ours)
+        x, v, g = (array_of(rng, shape, dtype) for shape in (planes.shape, planes.shape, planes.out_shape))
+        other = backend.maximum(planes, x, "propagate")
+        other[7, -1, -1] = v[0, 0, 0]
+        same_as_channels(planes, channels, "max_take", x, v, "first", "propagate", equal_to=other)
+        same_as_channels(planes, channels, "max_put", x, g, "first", "propagate", equal_to=other)
+        for at in ((0, 5), (-1, 6), (1, 0), (2, -1)) if dtype in FLOATS else ():
+            with_nan = x.copy()
+            with_nan[(3, *at)] = np.nan
+            same_as_channels(planes, channels, "maximum", with_nan, "propagate")
+            same_as_channels(planes, channels, "choose", with_nan, "ignore")
+            same_as_channels(planes, channels, "max_take", with_nan, v, "first", "propagate")
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "float64", "uint64"])
 def test_long_axes_are_done_in_parts(rng, dtype):
     """Parts of an axis join without a seam: windows shorter and longer than a part, cut by padding at both ends."""

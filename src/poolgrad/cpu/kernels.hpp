@@ -24,6 +24,7 @@ struct Scan {
     View y;            // output-shaped result
     View code;         // output-shaped result
     int code_width;
+    bool* declined;    // if not null, the job is only done in the quickest way; set if that is not open, or if maxima are not the wanted values
 };
 
 // put: every input element adds the gradients of the windows that chose it; with `assign` the last of them replaces.
@@ -78,6 +79,19 @@ static inline int threes_apart(const Geometry& g) {
         else if (axis.window != 3 || axis.extent != 3 || axis.dilation != 1 || axis.stride != stride) return 0;
     }
     return stride <= 2 && planes <= 2 ? static_cast<int>(stride) : 0;
+}
+
+// Whether windows are of 3 x 3 elements in planes of one channel, one apart, and have a real element in their middle (around.hpp).
+static inline bool around_elements(const Geometry& g) {
+    if (g.rank != 2 || threes_apart(g) != 1) return false;
+    const auto real = [](const Axis& axis) { return axis.before >= 0 && axis.before <= 1 && axis.count - axis.before < axis.size; };
+    return real(g.axes[0]) && real(g.axes[1]);
+}
+
+// Whether there is one around every element.
+static inline bool around_all(const Geometry& g) {
+    return around_elements(g) && g.axes[0].count == g.axes[0].size && g.axes[1].count == g.axes[1].size && g.axes[0].before == 1 &&
+           g.axes[1].before == 1;
 }
 
 // How many rows of elements lie in each row of windows, if these have two elements along a row of one channel, lie side by side without

@@ -440,7 +440,7 @@ bool Plan::turns(Map map, DType type) const {
     // Of short rows too, columns are compared in registers (in_pairs in scan.cpp).
     const bool twos = along.stride == 2 && along.window == 2 && along.dilation == 1 && along.before == 0;
     const bool paired = twos && vector_bytes == 64 && bytes >= 4 && 2 * along.count >= lanes;
-    const bool shifted = in_twos && vector_bytes == 64 && bytes > 1;                      // columns are, to find the winners
+    const bool around = vector_bytes == 64 && bytes > 1 && around_elements(g_) && out_size(1) >= lanes;   // winners are found on the way
     const bool repeated = few_windows(along) && few_windows(g_.axes[std::max(0, g_.rank - 2)]);   // rows are, and most of what they hold
     switch (map) {
         case Map::mean:
@@ -452,7 +452,7 @@ bool Plan::turns(Map map, DType type) const {
         case Map::max_put:
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
-        case Map::max_take: return !shifted && (shorter || (flat && visits_ > (bytes == 1 || (bytes <= 4 && row < 64) ? 2.5 : 5)));
+        case Map::max_take: return !around && (shorter || (flat && visits_ > (bytes == 1 || (bytes <= 4 && row < 64) ? 2.5 : 5)));
         default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4 && !paired && !(few && visits_ <= 2)));
     }
 }
@@ -651,7 +651,7 @@ bool Plan::in_threes(DType type) const {
     if (type > DType::f64 || kernels().vector_bytes < 64) return false;
     const int apart = threes_apart(g_);
     const int64_t bytes = dtype_bytes(type), lanes = 64 / sum_bytes(type), row = out_size(g_.rank - 1);
-    if (apart == 1) return g_.rank == 2 && row >= 3 * lanes;
+    if (apart == 1) return g_.rank == 2 && row >= (around_all(g_) ? lanes : 3 * lanes);
     // In volumes two planes of windows are compared for each plane of elements: that pays along long rows of whole lines.
     if (g_.rank > 2) return apart == 2 && bytes == 4 && row >= 5 * lanes && in_size(g_.rank - 1) * bytes % 64 == 0;
     return apart == 2 && 4 * row >= (bytes < 4 ? 7 : bytes > 4 ? 12 : 4) * lanes;
@@ -770,6 +770,14 @@ static bool all_ordinary(const Geometry& g, DType type, const View& a, const Box
     }
 }
 
+// Whether a kernel has done the job in the quickest way it has, and the maxima are the wanted values.
+static bool done_quickly(Scan job, const Box& box, Scratch& scratch) {
+    bool declined = false;
+    job.declined = &declined;
+    kernels().scan(job, box, scratch);
+    return !declined;
+}
+
 // The codes of a box. What the chosen elements should equal is nearly always the maximum. Along rows that share much, and where only
 // columns are done in vectors, it is found sooner than anything else: so it is looked for first.
 void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch) const {
@@ -777,7 +785,12 @@ void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch)
     const int64_t bytes = dtype_bytes(job.type);
     job.streaming = false;
     job.what = What::code;
-    if (equal) job.wanted = dense(equal, true, bytes);
+    if (equal) {
+        job.wanted = dense(equal, true, bytes);
+        Scan maximum = job;
+        maximum.mode = Mode::maximum;
+        if (done_quickly(maximum, box, scratch)) return;
+    }
     const bool shared = g_.inner * bytes < 64 && overlap_ > (g_.inner == 1 ? shared_overlap : 1.5 * shared_overlap);
     if (equal && (shared || (only_by_columns(bytes) && all_ordinary(g_, job.type, job.wanted, box)))) {
         job.mode = Mode::maximum;
@@ -908,6 +921,9 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
         [&](const Box& box, Scratch& scratch) {
             if (!in_two) return k.scan(job, box, scratch);
             Scan mine = job;
+            mine.mode = Mode::maximum;
+            if (done_quickly(mine, box, scratch)) return;
+            mine.mode = mode;
             mine.code = room_of(box, job.code_width, scratch, 5);
             choose(mine, equal, box, scratch);
             mine.wanted = mine.code;

@@ -1,20 +1,13 @@
 // choose, take and their fusions: the kernels that pick one element of every window.
 #include <utility>
 
+#include "around.hpp"
 #include "kernels.hpp"
 #include "reduce.hpp"
 #include "slide.hpp"
 
 namespace poolgrad {
 namespace {
-
-// Keeps what was loaded in a register. Compilers like to load it again for every instruction that uses it, and loads are what there is most of.
-template <class V> POOLGRAD_INLINE V read_once(V v) {
-#if defined(__AVX512F__)
-    __asm__("" : "+v"(v));
-#endif
-    return v;
-}
 
 template <class Order, Mode mode, What what> struct Scanner {
     using Stored = typename Order::Stored;
@@ -1021,6 +1014,21 @@ template <class Base> struct OneByOne : Base {
 
 template <class Order, Mode mode, What what> void run(const Scan& job, const Box& box, Scratch& scratch, Order order) {
     using Vectors = Scanner<Order, mode, what>;
+#if defined(__AVX512BW__)
+    if constexpr (mode == Mode::maximum && sizeof(typename Order::Key) > 1) {
+        using Neighbours = Around<Order, what>;
+        if (Neighbours::suits(job, box))
+            return Neighbours(job, order).run(box, scratch, [&](const Box& some) {
+                Vectors r(job, order);
+                if constexpr (Vectors::by_columns) r.prepare_columns(some, scratch);
+                reduce_box(r, *job.geometry, some, scratch);
+            });
+    }
+#endif
+    if (job.declined) {
+        *job.declined = true;
+        return;
+    }
     if constexpr (Vectors::writes_code || mode == Mode::choice) {
         if (sizeof(typename Order::Stored) < 8 && job.code_width > static_cast<int>(sizeof(typename Order::Stored))) {
             OneByOne<Vectors> r(job, order);

@@ -23,6 +23,7 @@ template <class E, int S> struct Threes {
     static constexpr int kept = 4 * step;       // rows of windows: those that are read, and the next ones
     static constexpr int most_planes = 2;       // of windows that a plane of elements lies in
     static constexpr uint8_t none = 255;        // no element has this code
+    static constexpr int64_t joined_bytes = int64_t{1} << 13, least_joined = 16;   // bytes and rows that are done together where they are joined
 
     const Put& job;
     const Geometry& g;
@@ -54,7 +55,8 @@ template <class E, int S> struct Threes {
         count = floor_div(box.high[last] - 1 + along.before, S) + 1 - first;
         pitch = ceil_div(larger(count, lanes) + 2 * lanes, 64) * 64;
         width = box.high[last] - box.low[last];
-        most = larger(made, threes_together / (width * static_cast<int64_t>(sizeof(Stored))));
+        const int64_t row = width * static_cast<int64_t>(sizeof(Stored));
+        most = joins() ? larger(least_joined, joined_bytes / row) : larger(made, threes_together / row);
         const int64_t in_lines = rows_in_lines(width * static_cast<int64_t>(sizeof(Stored)));
         if (in_lines <= most) most -= most % in_lines;
         const size_t kept_codes = static_cast<size_t>(most_planes * kept * pitch), spare = static_cast<size_t>(made * larger(count, lanes) * S);
@@ -178,53 +180,59 @@ template <class E, int S> struct Threes {
     // Whether a window begins one before every element, and rows follow one another: then they are as good as one long row. Its windows read
     // beyond the ends of rows, where they have padding and chose nothing.
     bool joins() const {
-        const auto around = [](const Axis& axis) { return axis.before == 1 && axis.count == axis.size; };
-        return g.rank == 2 && around(down) && around(along) && width == along.size && width >= 3 * lanes && job.g.step[0] == width &&
-               job.code.step[0] == width && job.gx.step[0] == width;
+        return S == 1 && around_all(g) && width == along.size && width >= lanes && job.g.step[0] == width && job.code.step[0] == width &&
+               job.gx.step[0] == width;
     }
 
-    // Rows of elements as one, from the rows of windows above them, around them and below them. Nothing beyond the ends of these is read. Each
-    // sum waits for nine additions, so two vectors are made side by side.
-    __attribute__((noinline)) static void long_row(const Stored* const (&given)[3], const uint8_t* const (&chosen)[3], Stored* to, int64_t length) {
-        const Stored* const g[3] = {given[0], given[1], given[2]};   // in a place that no store can change
-        const uint8_t* const c[3] = {chosen[0], chosen[1], chosen[2]};
+    // Some rows of elements in two vectors of columns from `column` on. Each row of windows is added to the row of elements above it, which is
+    // finished then, to its own and to the one below. Beyond the ends of the windows [rows.first, rows.last) nothing is read.
+    __attribute__((noinline)) void go_down(const Stored* given, const uint8_t* chosen, int64_t row, int64_t count, int64_t column, Stored* to) const {
+        const int64_t length = width, before = rows.first, end = smaller(rows.last, row + count + 1), asked = count * (length + column);
+        const int64_t apart = smaller(lanes, length - lanes);   // the second vector may overlap the first
+        const bool at_left = column == 0, at_right = column + apart + lanes == length;
         const __m128i nothing = _mm_set1_epi8(static_cast<char>(none));
-        const int64_t end = length - 2 * lanes;
-        Sums before[3] = {}, own[3];
-#pragma GCC unroll 3
-        for (int d = 0; d < 3; ++d) own[d] = E::widen_lanes(g[d]);
-        // Elements from o on. In the lanes `first` and `last` there are windows on the left and on the right; behind(d) is what follows the second vector.
-        const auto two_vectors = [&](int64_t o, __mmask16 first, __mmask16 last, auto&& behind) __attribute__((always_inline)) {
-            Sums sum[2] = {};
-#pragma GCC unroll 3
-            for (int d = 0; d < 3; ++d) {
-                const int code = 3 * (2 - d);   // of the windows' first column, in the row that these elements are
-                const uint8_t* const at = c[d] + o;
-                const Sums second = E::widen_lanes(g[d] + o + lanes), third = behind(d);
-                sum[0] = add_where(sum[0], _mm_mask_loadu_epi8(nothing, first, at - 1), code + 2, lanes_from<lanes - 1, lanes>(before[d], own[d]));
-                sum[1] = add_where(sum[1], codes_at(at + lanes - 1), code + 2, lanes_from<lanes - 1, lanes>(own[d], second));
-                sum[0] = add_where(sum[0], codes_at(at), code + 1, own[d]);
-                sum[1] = add_where(sum[1], codes_at(at + lanes), code + 1, second);
-                sum[0] = add_where(sum[0], codes_at(at + 1), code, lanes_from<1, lanes>(own[d], second));
-                sum[1] = add_where(sum[1], _mm_mask_loadu_epi8(nothing, last, at + lanes + 1), code, lanes_from<1, lanes>(second, third));
-                before[d] = second, own[d] = third;
-            }
-            store(to + o, E::narrow_lanes(sum[0]));
-            store(to + o + lanes, E::narrow_lanes(sum[1]));
+        Sums sum[3][2] = {};
+        const auto turn = [&]() __attribute__((always_inline)) {
+            for (int u = 0; u < 2; ++u) sum[0][u] = sum[1][u], sum[1][u] = sum[2][u], sum[2][u] = Sums{};
         };
-        constexpr __mmask16 all = 0xffff;
-        __mmask16 first = all - 1;
-        int64_t o = 0;
-        for (; o + lanes <= end; o += 2 * lanes, first = all)
-            two_vectors(o, first, all, [&](int d) __attribute__((always_inline)) { return E::widen_lanes(g[d] + o + 2 * lanes); });
-        if (o < end)   // there is one more element at least
-            two_vectors(o, first, all, [&](int d) __attribute__((always_inline)) {
-                const Sums last = E::widen_lanes(g[d] + o + lanes + 1);
-                return lanes_from<lanes - 1, lanes>(last, last);
-            });
+        const auto meet = [&](int64_t r) __attribute__((always_inline)) {
+            const Stored* const g = given + r * length + column;
+            const uint8_t* const c = chosen + r * length + column;
 #pragma GCC unroll 3
-        for (int d = 0; d < 3; ++d) before[d] = E::widen_lanes(g[d] + end - lanes), own[d] = E::widen_lanes(g[d] + end);
-        two_vectors(end, all, all >> 1, [](int) __attribute__((always_inline)) { return Sums{}; });   // may overlap those before
+            for (int d = 0; d < 3; ++d)
+#pragma GCC unroll 2
+                for (int u = 0; u < 2; ++u) {
+                    const int64_t at = u * apart + d - 1;
+                    Sums value;
+                    __m128i code;
+                    if (u == 0 && d == 0 && at_left && r == before) [[unlikely]] {
+                        value = E::widen_lanes(g), value = lanes_from<lanes - 1, lanes>(value, value);
+                        code = _mm_mask_loadu_epi8(nothing, 0xfffe & ((1 << lanes) - 1), c + at);
+                    } else if (u == 1 && d == 2 && at_right && r == end - 1 && end == rows.last) [[unlikely]] {
+                        value = E::widen_lanes(g + apart), value = lanes_from<1, lanes>(value, value);
+                        code = _mm_mask_loadu_epi8(nothing, (1 << (lanes - 1)) - 1, c + at);
+                    } else {
+                        value = read_once(E::widen_lanes(g + at)), code = codes_at(c + at);
+                    }
+#pragma GCC unroll 3
+                    for (int j = 0; j < 3; ++j) sum[j][u] = add_where(sum[j][u], code, 3 * j + 2 - d, value);
+                }
+        };
+        const auto write = [&](const Sums(&two)[2]) __attribute__((always_inline)) {
+            for (int u = 0; u < 2; ++u) store(to + u * apart, E::narrow_lanes(two[u]));
+            to += length;
+        };
+        if (row > before) meet(row - 1);
+        turn();
+        meet(row);
+        const Stored* next = given + row * length + asked;
+        for (int64_t r = row + 1; r < end; ++r) {
+            ask_for(next, 2 * lanes), next += 2 * lanes;   // of the rows that follow these
+            turn();
+            meet(r);
+            write(sum[0]);
+        }
+        if (end == row + count) write(sum[1]);   // there are no windows below
     }
 
     void joined_plane(int64_t n) {
@@ -232,14 +240,11 @@ template <class E, int S> struct Threes {
         const uint8_t* const chosen = static_cast<const uint8_t*>(job.code.data) + outer_offset(job.code, n);
         Stored* const gx = static_cast<Stored*>(job.gx.data) + outer_offset(job.gx, n);
         for (int64_t h = box.low[0], end; h < box.high[0]; h = end) {
-            end = job.streaming ? smaller(box.high[0], h + most) : box.high[0];
+            end = smaller(box.high[0], h + most);
             Stored* const to = job.streaming ? room : gx + h * width;
-            for (int64_t r = h, next; r < end; r = next) {
-                const bool top = r == 0, bottom = r == down.size - 1;
-                next = top || bottom ? r + 1 : smaller(end, down.size - 1);
-                const int64_t at = r * width, above = top ? at : at - width, below = bottom ? at : at + width;
-                long_row({given + above, given + at, given + below}, {top ? codes : chosen + above, chosen + at, bottom ? codes : chosen + below},
-                         to + (r - h) * width, (next - r) * width);
+            for (int64_t c = 0; c < width; c += 2 * lanes) {
+                c = larger(0, smaller(c, width - 2 * lanes));   // the last vectors overlap those before
+                go_down(given, chosen, h, end - h, c, to + c);
             }
             if (job.streaming) write_row(gx + h * width, room, (end - h) * width, true);
         }
@@ -293,7 +298,7 @@ template <class E, int S> struct Threes {
     void run() {
         Box all = box;
         const int a = g.rank - 2;
-        if constexpr (S == 1 && lanes == 16)
+        if constexpr (S == 1)
             if (joins()) {
                 for (int64_t n = box.n; n < box.n_end; ++n) joined_plane(n);
                 if (job.streaming) stream_fence();

@@ -62,6 +62,14 @@ template <class V> POOLGRAD_INLINE V load(const void* p) {
 
 template <class V> POOLGRAD_INLINE void store(void* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
 
+// Keeps what was loaded in a register. Compilers like to load it again for every instruction that uses it, and loads are what there is most of.
+template <class V> POOLGRAD_INLINE V read_once(V v) {
+#if defined(__AVX512F__)
+    __asm__("" : "+v"(v));
+#endif
+    return v;
+}
+
 // The first `count` lanes only.
 template <class T, class V> POOLGRAD_INLINE void store_some(T* p, V v, int64_t count) {
 #if defined(__AVX512BW__)
@@ -83,6 +91,15 @@ template <class V, class T> POOLGRAD_INLINE V load_lanes(const T* p, uint64_t bi
     if constexpr (sizeof(T) == 2) return reinterpret_cast<V>(_mm512_maskz_loadu_epi16(static_cast<__mmask32>(bits), p));
     else if constexpr (sizeof(T) == 4) return reinterpret_cast<V>(_mm512_maskz_loadu_epi32(static_cast<__mmask16>(bits), p));
     else return reinterpret_cast<V>(_mm512_maskz_loadu_epi64(static_cast<__mmask8>(bits), p));
+}
+
+// The lanes whose bits are set; the others are those of another vector, and not touched in memory.
+template <class T, class V> POOLGRAD_INLINE V load_over(V other, const T* p, uint64_t bits) {
+    static_assert(sizeof(V) == 64);
+    const __m512i a = reinterpret_cast<__m512i>(other);
+    if constexpr (sizeof(T) == 2) return reinterpret_cast<V>(_mm512_mask_loadu_epi16(a, static_cast<__mmask32>(bits), p));
+    else if constexpr (sizeof(T) == 4) return reinterpret_cast<V>(_mm512_mask_loadu_epi32(a, static_cast<__mmask16>(bits), p));
+    else return reinterpret_cast<V>(_mm512_mask_loadu_epi64(a, static_cast<__mmask8>(bits), p));
 }
 
 // v in the lanes whose bits are set, `other` in the others; lanes are as wide as T.
@@ -298,6 +315,26 @@ template <class V> struct NanWatch {
 };
 
 #if defined(__AVX512BW__)
+// A bit for every lane: whether x is above y, and whether they differ or cannot be compared.
+template <class V> POOLGRAD_INLINE auto lanes_above(V x, V y) {
+    using T = typename Bare<decltype(x[0])>::type;
+    const __m512i a = reinterpret_cast<__m512i>(x), b = reinterpret_cast<__m512i>(y);
+    if constexpr (__is_same(T, float)) return _mm512_cmp_ps_mask(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), _CMP_GT_OQ);
+    else if constexpr (__is_same(T, double)) return _mm512_cmp_pd_mask(_mm512_castsi512_pd(a), _mm512_castsi512_pd(b), _CMP_GT_OQ);
+    else if constexpr (sizeof(T) == 2) return _mm512_cmpgt_epi16_mask(a, b);
+    else if constexpr (sizeof(T) == 4) return _mm512_cmpgt_epi32_mask(a, b);
+    else return _mm512_cmpgt_epi64_mask(a, b);
+}
+template <class V> POOLGRAD_INLINE auto lanes_differing(V x, V y) {
+    using T = typename Bare<decltype(x[0])>::type;
+    const __m512i a = reinterpret_cast<__m512i>(x), b = reinterpret_cast<__m512i>(y);
+    if constexpr (__is_same(T, float)) return _mm512_cmp_ps_mask(_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), _CMP_NEQ_UQ);
+    else if constexpr (__is_same(T, double)) return _mm512_cmp_pd_mask(_mm512_castsi512_pd(a), _mm512_castsi512_pd(b), _CMP_NEQ_UQ);
+    else if constexpr (sizeof(T) == 2) return _mm512_cmpneq_epi16_mask(a, b);
+    else if constexpr (sizeof(T) == 4) return _mm512_cmpneq_epi32_mask(a, b);
+    else return _mm512_cmpneq_epi64_mask(a, b);
+}
+
 // For each of 8, 16 or 32 bytes a bit: whether it has this value.
 template <int count> POOLGRAD_INLINE uint32_t equal_bytes(const void* p, uint8_t value) {
     if constexpr (count == 32) return _mm256_cmpeq_epi8_mask(load<__m256i>(p), _mm256_set1_epi8(static_cast<char>(value)));
