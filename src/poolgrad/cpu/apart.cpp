@@ -559,12 +559,7 @@ template <class I, bool put, int bytes> struct Channels : RowOfChannels<I, put> 
     int64_t careful = 0;   // where a NaN was met, so many rows are not compared as floats first
 
     // Keeps a load from being merged with the choice that follows: it would wait for the code, which may still be on its way from memory.
-    static POOLGRAD_INLINE Bits loaded(Bits bits) {
-#if defined(__AVX512F__)
-        __asm__("" : "+v"(bits));
-#endif
-        return bits;
-    }
+    static POOLGRAD_INLINE Bits loaded(Bits bits) { return read_once(bits); }
 
     // `count` windows from `output` on, the first of which begins in `column`. False if a NaN was met that `Find` cannot compare.
     template <class Find, Mode mode, int64_t fixed>

@@ -64,7 +64,7 @@ template <class V> POOLGRAD_INLINE void store(void* p, V v) { __builtin_memcpy(p
 
 // Keeps what was loaded in a register. Compilers like to load it again for every instruction that uses it, and loads are what there is most of.
 template <class V> POOLGRAD_INLINE V read_once(V v) {
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && !defined(POOLGRAD_EMULATED)
     __asm__("" : "+v"(v));
 #endif
     return v;
