@@ -292,6 +292,35 @@ template <class E> struct Averager {
         });
     }
 
+    // The same, all channels of a position after the other, as they lie in memory: from there that is quicker where a block of channels is less
+    // than a line. The sums of two positions are kept.
+    static constexpr bool has_in_order = vector_bytes == 32 && has_several;
+    template <int rows>
+    __attribute__((noinline, noclone)) void threes_in_order(Stored* y, Rows from, int64_t at, int64_t count, Count by) const {
+        const int64_t inner = g.inner, step = rows > 1 ? job.x.step[g.rank - 2] : 0, y_step = rows > 1 ? job.y.step[g.rank - 2] : 0;
+        constexpr int slots = 3;   // nothing is written where it is read
+        const SumRow<E> kept(reserve(scratch, 1, SumRow<E>::bytes(slots * rows * inner)), slots * rows * inner);
+        const bool streaming = job.streaming;
+        for (int64_t i = -2; i < count; ++i, at += inner) {
+            const int64_t left = (i + 3) % slots * rows * inner, middle = (i + 4) % slots * rows * inner, newest = (i + 5) % slots * rows * inner;
+            some_channels<4>(inner, [=](auto n, int64_t c) __attribute__((always_inline)) {
+                constexpr int vectors = decltype(n)::value;
+                Sums right[rows][vectors];
+                add_rows_of<rows, vectors>(right, from, 3, step, at + c);
+                ask_for_rows_of<rows>(from, step, at + c, vectors * lanes);
+                each<rows>([&](auto r) __attribute__((always_inline)) {
+                    Sums sum[vectors];
+                    each<vectors>([&](auto u) __attribute__((always_inline)) {
+                        const int64_t place = r * inner + c + u * lanes;
+                        sum[u] = plus(plus(kept.lanes_at(left + place), kept.lanes_at(middle + place)), right[r][u]);
+                        kept.set_lanes(newest + place, right[r][u]);
+                    });
+                    if (i >= 0) write<vectors>(y + r * y_step + i * inner + c, sum, by, streaming);
+                });
+            });
+        }
+    }
+
     // The positions [begin, end) of `rows` rows of windows, each added up over the rows of windows.
     template <int rows> __attribute__((noinline, noclone)) void add_rows_once(const Ring<E>& ring, Rows from, int64_t begin, int64_t end) const {
         const int64_t inner = g.inner, step = rows > 1 ? job.x.step[g.rank - 2] : 0, length = rows > 1 ? g.axes[g.rank - 2].window : 1;
@@ -387,6 +416,11 @@ template <class E> struct Averager {
                 if constexpr (has_small) {
                     if (in_threes && end - o > 1) {
                         const int64_t at = window.position * inner, count = end - o;
+                        if constexpr (has_in_order)
+                            if (streaming && axis.stride == 1) {
+                                some == 2 ? threes_in_order<2>(y + o * inner, from, at, count, by) : threes_in_order<1>(y + o * inner, from, at, count, by);
+                                continue;
+                            }
                         if constexpr (has_several)
                             if (some == 2) {
                                 threes_everywhere<2>(y + o * inner, from, at, count, by);
@@ -1271,9 +1305,15 @@ template <class E> struct Spreader {
         Weight weights[T::taps];
     };
 
+    // Where vectors hold only a part of a line, results that go past the caches are first made in a place of their own: lines that are
+    // begun in turn are written in pieces otherwise, which takes several times as long.
+    static constexpr bool makes_lines = vector_bytes == 32 && __is_same(Stored, float);
+
     template <class T, bool whole> POOLGRAD_INLINE void channels_of(Run<T> run, const Group<T>& group, bool streaming) const {
         constexpr int rows = T::rows, taps = T::taps;
-        const int64_t inner = g.inner;
+        const int64_t inner = g.inner, row = T::stride * inner;
+        const bool apart = makes_lines && streaming;
+        Stored* const room = apart ? finished_row(rows * row) : nullptr;
         for (; run.count > 0; --run.count, ++run.o) {
             Sum* before = run.before;
             for (int64_t c = 0; c < inner; c += lanes, before += T::back * rows * lanes) {
@@ -1295,10 +1335,13 @@ template <class E> struct Spreader {
                     if constexpr (T::back == 2) sum = plus(sum, load<Sums>(before + (~run.o & 1) * rows * lanes + r * lanes));
                     store(kept, own.of[r]);
                     const Sums first[1] = {plus(sum, own.of[r])}, second[1] = {own.of[r]};
-                    if (whole || run.first) write<1>(run.to[r] + c, first, streaming);
-                    if (T::stride == 2 && (whole || run.second)) write<1>(run.to[r] + inner + c, second, streaming);
+                    Stored* const to = apart ? room + r * row : run.to[r];
+                    if (whole || run.first) write<1>(to + c, first, streaming && !apart);
+                    if (T::stride == 2 && (whole || run.second)) write<1>(to + inner + c, second, streaming && !apart);
                 });
             }
+            const int64_t skip = whole || run.first ? 0 : inner, end = T::stride == 1 || whole || run.second ? row : inner;
+            for (int r = 0; apart && r < rows; ++r) write_row(run.to[r] + skip, room + r * row + skip, end - skip, true);
             each<taps>([&](auto t) __attribute__((always_inline)) { run.from[t] += run.step[t]; });
             each<rows>([&](auto r) __attribute__((always_inline)) { run.to[r] += T::stride * inner; });
         }
