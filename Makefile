@@ -20,7 +20,7 @@ export CMAKE_CXX_COMPILER_LAUNCHER ?= $(shell command -v ccache)
 export CCACHE_BASEDIR ?= $(CURDIR)
 
 .DEFAULT_GOAL := help
-.PHONY: help run tour images test test-full test-gpu sanitize lint format bench bench-quick bench-compare clean
+.PHONY: help run tour images test test-full test-gpu sanitize emulate lint format bench bench-quick bench-compare clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -50,6 +50,9 @@ test-gpu:  ## the tests of poolgrad.gpu and poolgrad.torch on a real GPU; GPU_PY
 
 sanitize: ready-test
 	tools/sanitize.sh $(BIN)/python
+
+emulate: ready-test  ## the tests of the kernels on those for AVX-512, on a processor that has only AVX2
+	tools/emulate.sh $(BIN)/python -n $(CORES)
 
 lint: ready-lint  ## ruff, mypy, biome and tsc, clang-format
 	$(BIN)/ruff check .

@@ -9,7 +9,7 @@ build_overlay emulate "${1:?usage: tools/emulate.sh PYTHON [PYTEST ARGUMENTS]}" 
 shift
 check_overlay on_overlay
 
-if (($# == 0)); then
-    set -- tests/test_kernels.py tests/test_strides.py tests/test_golden.py tests/test_laws.py tests/test_maps.py
+if [[ "$*" != *tests/* ]]; then
+    set -- "$@" tests/test_kernels.py tests/test_strides.py tests/test_golden.py tests/test_laws.py tests/test_maps.py
 fi
 on_overlay "$python" -m pytest -p no:cacheprovider "$@"
