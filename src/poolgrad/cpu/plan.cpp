@@ -555,7 +555,8 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     // Elsewhere following codes is as quick.
     const Axis& along = g_.axes[g_.rank - 1];
     const bool whole = along.whole_end - along.whole_begin == along.count, narrow = bytes < 4 || (bytes == 4 && g_.rank == 2);
-    const bool channels = g_.inner > 1 && (g_.rank > 2 || !streaming(y, outputs_, bytes));   // of large images, scan.cpp is a little quicker
+    // Of large images, scan.cpp is a little quicker with AVX-512.
+    const bool channels = g_.inner > 1 && (g_.rank > 2 || kernels().vector_bytes == 32 || !streaming(y, outputs_, bytes));
     if (code_width == 1 && (channels || (g_.inner == 1 && whole && narrow && g_.rank > 1 && kernels().vector_bytes >= 32)) &&
         apart({.type = type, .mode = Mode::choice, .given = v}, code, y))
         return;
@@ -648,9 +649,9 @@ bool Plan::in_lines(int64_t bytes) const {
 
 // Whether put knows which windows of 3 x 3 elements an element lies in (threes.hpp), and rows are long enough for that to pay.
 bool Plan::in_threes(DType type) const {
-    if (type > DType::f64 || kernels().vector_bytes < 64) return false;
+    if (type > DType::f64 || kernels().vector_bytes < 32) return false;
     const int apart = threes_apart(g_);
-    const int64_t bytes = dtype_bytes(type), lanes = 64 / sum_bytes(type), row = out_size(g_.rank - 1);
+    const int64_t bytes = dtype_bytes(type), lanes = kernels().vector_bytes / sum_bytes(type), row = out_size(g_.rank - 1);
     if (apart == 1) return g_.rank == 2 && row >= (around_all(g_) ? lanes : 3 * lanes);
     // In volumes two planes of windows are compared for each plane of elements: that pays along long rows of whole lines.
     if (g_.rank > 2) return apart == 2 && bytes == 4 && row >= 5 * lanes && in_size(g_.rank - 1) * bytes % 64 == 0;

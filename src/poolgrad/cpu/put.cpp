@@ -1,7 +1,7 @@
 // put: the transpose of take. An input element collects the gradients of the windows whose code names it.
 #include "gather.hpp"
 #include "kernels.hpp"
-#if defined(__AVX512BW__)
+#if defined(__AVX2__)
 #include "threes.hpp"
 #endif
 
@@ -380,7 +380,7 @@ void POOLGRAD_KERNEL(put)(const Put& job, const Box& box, Scratch& scratch) {
                 if (job.code_width == 4 && one_each(*job.geometry, E::lanes)) return Putter<E, uint32_t>(job, scratch).box(box);
             return POOLGRAD_KERNEL(put_coded)(job, box, scratch);
         }
-#if defined(__AVX512BW__)
+#if defined(__AVX2__)
         if constexpr (E::lanes <= 16 && typename E::Sum{1} / 2 != 0) {   // where halves exist
             const int apart = job.code_width == 1 ? threes_apart(*job.geometry) : 0;
             if (apart == 1) return Threes<E, 1>(job, box, scratch).run();
