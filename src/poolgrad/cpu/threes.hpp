@@ -161,10 +161,8 @@ template <class E, int S> struct Threes {
     static POOLGRAD_INLINE Codes codes_from(const uint8_t* p) { return widened(load<Bytes>(p) << 8 | none); }
     static POOLGRAD_INLINE Codes codes_behind(const uint8_t* p) { return widened(load<Bytes>(p) >> 8 | Bytes{none} << 8 * (lanes - 1)); }
 
-    // A sum is never -0, so that it stays the same where 0 is added.
     static POOLGRAD_INLINE Sums add_where(Sums sum, Codes codes, int wanted, Sums value) {
-        const Codes hit = reinterpret_cast<Codes>(codes == splat<Lane, lanes>(static_cast<Lane>(wanted)));
-        return sum + reinterpret_cast<Sums>(hit & reinterpret_cast<Codes>(value));
+        return poolgrad::add_where(sum, codes == splat<Lane, lanes>(static_cast<Lane>(wanted)), value);
     }
 #endif
 
