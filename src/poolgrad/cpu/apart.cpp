@@ -555,6 +555,7 @@ template <class I, bool put, int bytes> struct Channels : RowOfChannels<I, put> 
     using typename Base::Row, typename Base::Elements;
     static constexpr int lanes = bytes / static_cast<int>(sizeof(I));
     using Bits = Vec<I, lanes>;
+    static constexpr bool in_lines = vector_bytes == 32;   // two vectors fill a line of the cache, which is written past the caches at once
     static constexpr int64_t often = 8;
     int64_t careful = 0;   // where a NaN was met, so many rows are not compared as floats first
 
@@ -589,49 +590,65 @@ template <class I, bool put, int bytes> struct Channels : RowOfChannels<I, put> 
             else store(p, bits);
         };
         Vec<typename Find::Key, lanes> sum{};
-        // Channels of one window, o further than the first, whose elements lie f further than those of the first.
-        const auto vector = [&](int64_t o, int64_t f) __attribute__((always_inline)) {
-            const auto key_at = [&](int64_t i) __attribute__((always_inline)) { return find.keys(load<Bits>(at[i] + f)); };
+        // Some vectors of channels of one window, o further than the first, whose elements lie f further than those of the first.
+        const auto channels = [&](auto some, int64_t o, int64_t f) __attribute__((always_inline)) {
+            constexpr int vectors = decltype(some)::value;
+            const auto key_at = [&](int64_t i, int u) __attribute__((always_inline)) { return find.keys(load<Bits>(at[i] + f + u * lanes)); };
             for (int time = 0; time < times; ++time)
                 for (int64_t i = 0; i < n; ++i) {
                     if constexpr (mode != Mode::choice) __builtin_prefetch(at[i] + f + distance, 0, 2);
                     if constexpr (!put) __builtin_prefetch(other[i] + f + distance, 0, 2);
                 }
-            Bits choice;
+            Bits choice[vectors];
             if constexpr (mode == Mode::choice) {
-                choice = load_codes<I, lanes>(chosen + o, 1);
+                for (int u = 0; u < vectors; ++u) choice[u] = load_codes<I, lanes>(chosen + o + u * lanes, 1);
             } else if constexpr (mode == Mode::maximum) {
-                auto best = key_at(0), all = best;
-                choice = Bits{} + code[0];
-                for (int64_t i = 1; i < n; ++i) {
-                    const auto key = key_at(i);
-                    if constexpr (adds) all += key;
-                    choice = key > best ? Bits{} + code[i] : choice;
-                    best = larger_lanes(key, best);
-                }
-                if constexpr (adds) sum += all;
+                Vec<typename Find::Key, lanes> best[vectors], all[vectors];
+                for (int u = 0; u < vectors; ++u) best[u] = all[u] = key_at(0, u), choice[u] = Bits{} + code[0];
+                for (int64_t i = 1; i < n; ++i)
+                    for (int u = 0; u < vectors; ++u) {
+                        const auto key = key_at(i, u);
+                        if constexpr (adds) all[u] += key;
+                        choice[u] = key > best[u] ? Bits{} + code[i] : choice[u];
+                        best[u] = larger_lanes(key, best[u]);
+                    }
+                for (int u = 0; adds && u < vectors; ++u) sum += all[u];
             } else {
-                const auto key = find.keys(load<Bits>(want + o));
-                if constexpr (adds) sum += key;
-                choice = Bits{} + Row::none;
-                for (int64_t i = n - 1; i >= 0; --i) choice = key_at(i) == key ? Bits{} + code[i] : choice;
+                Vec<typename Find::Key, lanes> key[vectors];
+                for (int u = 0; u < vectors; ++u) {
+                    key[u] = find.keys(load<Bits>(want + o + u * lanes));
+                    if constexpr (adds) sum += key[u];
+                    choice[u] = Bits{} + Row::none;
+                }
+                for (int64_t i = n - 1; i >= 0; --i)
+                    for (int u = 0; u < vectors; ++u) choice[u] = key_at(i, u) == key[u] ? Bits{} + code[i] : choice[u];
             }
             if constexpr (put) {
-                const Bits added = load<Bits>(values + o), positive = added == negative_zero ? Bits{} : added;   // as Row::added makes them
-                const Bits value = (added & Row::most) > infinity ? added | quiet_nan : positive;
-                for (int64_t i = 0; i < n; ++i) write(other[i] + f, choice == code[i] ? value : Bits{});
-            } else {
-                Bits found{};
-                for (int64_t i = 0; i < n; ++i) {
-                    const Bits element = loaded(load<Bits>(other[i] + f));
-                    found = choice == code[i] ? element : found;
+                Bits value[vectors];
+                for (int u = 0; u < vectors; ++u) {   // as Row::added makes them
+                    const Bits added = load<Bits>(values + o + u * lanes), positive = added == negative_zero ? Bits{} : added;
+                    value[u] = (added & Row::most) > infinity ? added | quiet_nan : positive;
                 }
-                write(to + o, found);
+                for (int64_t i = 0; i < n; ++i)
+                    for (int u = 0; u < vectors; ++u) write(other[i] + f + u * lanes, choice[u] == code[i] ? value[u] : Bits{});
+            } else {
+                Bits found[vectors] = {};
+                for (int64_t i = 0; i < n; ++i)
+                    for (int u = 0; u < vectors; ++u) {
+                        const Bits element = loaded(load<Bits>(other[i] + f + u * lanes));
+                        found[u] = choice[u] == code[i] ? element : found[u];
+                    }
+                for (int u = 0; u < vectors; ++u) write(to + o + u * lanes, found[u]);
             }
         };
         for (int64_t o = 0, f = 0, left = inner; o < count * inner;) {   // channels of the window are left
-            vector(o, f);
-            left -= lanes, o += lanes, f += lanes;
+            if (in_lines && left >= 2 * lanes) {
+                channels(Vectors<2>{}, o, f);
+                left -= 2 * lanes, o += 2 * lanes, f += 2 * lanes;
+            } else {
+                channels(Vectors<1>{}, o, f);
+                left -= lanes, o += lanes, f += lanes;
+            }
             if (left == 0) left = inner, f += next;
             else if (left < lanes) o += left - lanes, f += left - lanes, left = lanes;   // the last vector overlaps the one before
         }

@@ -40,6 +40,18 @@ struct Phases {
     }
 };
 
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+// Sums of floats after values in the lanes that are hit. A sum is never -0, so that it stays the same where 0 is added. Of two NaN, the one
+// in the sum stays: compilers would exchange the two.
+template <class Sums, class Hit> POOLGRAD_INLINE Sums add_where(Sums sum, Hit hit, Sums value) {
+    const Sums added = reinterpret_cast<Sums>(hit & reinterpret_cast<Hit>(value));
+    Sums result;
+    if constexpr (sizeof(sum[0]) == 4) __asm__("vaddps %2, %1, %0" : "=x"(result) : "x"(sum), "x"(added));
+    else __asm__("vaddpd %2, %1, %0" : "=x"(result) : "x"(sum), "x"(added));
+    return result;
+}
+#endif
+
 // Calls f(vectors, c) for blocks of channels; the last block may overlap the one before.
 template <int vectors> struct Vectors {
     static constexpr int value = vectors;

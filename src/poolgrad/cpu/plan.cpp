@@ -441,6 +441,7 @@ bool Plan::turns(Map map, DType type) const {
     const bool twos = along.stride == 2 && along.window == 2 && along.dilation == 1 && along.before == 0;
     const bool paired = twos && vector_bytes == 64 && bytes >= 4 && 2 * along.count >= lanes;
     const bool around = vector_bytes == 64 && bytes > 1 && around_elements(g_) && out_size(1) >= lanes;   // winners are found on the way
+    const bool in_rows = vector_bytes == 32 && bytes == 4 && along.stride == 1 && visits_ > 5;            // which share most of their work
     const bool repeated = few_windows(along) && few_windows(g_.axes[std::max(0, g_.rank - 2)]);   // rows are, and most of what they hold
     switch (map) {
         case Map::mean:
@@ -452,7 +453,7 @@ bool Plan::turns(Map map, DType type) const {
         case Map::max_put:
             return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
         case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
-        case Map::max_take: return !around && (shorter || (flat && visits_ > (bytes == 1 || (bytes <= 4 && row < 64) ? 2.5 : 5)));
+        case Map::max_take: return !around && (shorter || (flat && !in_rows && visits_ > (bytes == 1 || (bytes <= 4 && row < 64) ? 2.5 : 5)));
         default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4 && !paired && !(few && visits_ <= 2)));
     }
 }
@@ -555,7 +556,8 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
     // Elsewhere following codes is as quick.
     const Axis& along = g_.axes[g_.rank - 1];
     const bool whole = along.whole_end - along.whole_begin == along.count, narrow = bytes < 4 || (bytes == 4 && g_.rank == 2);
-    const bool channels = g_.inner > 1 && (g_.rank > 2 || !streaming(y, outputs_, bytes));   // of large images, scan.cpp is a little quicker
+    // Of large images, scan.cpp is a little quicker with AVX-512.
+    const bool channels = g_.inner > 1 && (g_.rank > 2 || kernels().vector_bytes == 32 || !streaming(y, outputs_, bytes));
     if (code_width == 1 && (channels || (g_.inner == 1 && whole && narrow && g_.rank > 1 && kernels().vector_bytes >= 32)) &&
         apart({.type = type, .mode = Mode::choice, .given = v}, code, y))
         return;
@@ -648,12 +650,12 @@ bool Plan::in_lines(int64_t bytes) const {
 
 // Whether put knows which windows of 3 x 3 elements an element lies in (threes.hpp), and rows are long enough for that to pay.
 bool Plan::in_threes(DType type) const {
-    if (type > DType::f64 || kernels().vector_bytes < 64) return false;
+    if (type > DType::f64 || kernels().vector_bytes < 32) return false;
     const int apart = threes_apart(g_);
-    const int64_t bytes = dtype_bytes(type), lanes = 64 / sum_bytes(type), row = out_size(g_.rank - 1);
+    const int64_t bytes = dtype_bytes(type), lanes = kernels().vector_bytes / sum_bytes(type), row = out_size(g_.rank - 1);
     if (apart == 1) return g_.rank == 2 && row >= (around_all(g_) ? lanes : 3 * lanes);
     // In volumes two planes of windows are compared for each plane of elements: that pays along long rows of whole lines.
-    if (g_.rank > 2) return apart == 2 && bytes == 4 && row >= 5 * lanes && in_size(g_.rank - 1) * bytes % 64 == 0;
+    if (g_.rank > 2) return apart == 2 && bytes == 4 && row >= 80 && in_size(g_.rank - 1) * bytes % 64 == 0;
     return apart == 2 && 4 * row >= (bytes < 4 ? 7 : bytes > 4 ? 12 : 4) * lanes;
 }
 

@@ -1,7 +1,7 @@
 // put: the transpose of take. An input element collects the gradients of the windows whose code names it.
 #include "gather.hpp"
 #include "kernels.hpp"
-#if defined(__AVX512BW__)
+#if defined(__AVX2__)
 #include "threes.hpp"
 #endif
 
@@ -126,6 +126,21 @@ template <class E, class Code> struct Putter {
             for (int64_t t = 0; t < n; ++t) {
                 const Code* const codes = rows.code + taps[t].code_offset + begin + c;
                 const Stored* const grads = rows.grad + taps[t].offset + begin + c;
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+                if constexpr (sizeof(Code) == 1 && sizeof(Sum) >= 4 && Sum{1} / 2 != 0) {   // codes are widened once for all comparisons
+#pragma GCC unroll 16
+                    for (int o = -((size - 1) / step); o <= (count - 1) / step; ++o)
+                        for (int u = 0; u < vectors; ++u) {
+                            const Codes chosen = widen_codes(codes + o * rows.inner + u * lanes);
+                            const Sums value = E::widen_lanes(grads + o * rows.inner + u * lanes);
+#pragma GCC unroll 16
+                            for (int i = 0; i < count; ++i)
+                                if (i >= o * step && i < o * step + size)
+                                    sum[i][u] = add_where(sum[i][u], chosen == splat<I, lanes>(static_cast<I>(taps[t].code + i - o * step)), value);
+                        }
+                    continue;
+                }
+#endif
 #pragma GCC unroll 16
                 for (int o = -((size - 1) / step); o <= (count - 1) / step; ++o)
 #pragma GCC unroll 16
@@ -380,7 +395,7 @@ void POOLGRAD_KERNEL(put)(const Put& job, const Box& box, Scratch& scratch) {
                 if (job.code_width == 4 && one_each(*job.geometry, E::lanes)) return Putter<E, uint32_t>(job, scratch).box(box);
             return POOLGRAD_KERNEL(put_coded)(job, box, scratch);
         }
-#if defined(__AVX512BW__)
+#if defined(__AVX2__)
         if constexpr (E::lanes <= 16 && typename E::Sum{1} / 2 != 0) {   // where halves exist
             const int apart = job.code_width == 1 ? threes_apart(*job.geometry) : 0;
             if (apart == 1) return Threes<E, 1>(job, box, scratch).run();

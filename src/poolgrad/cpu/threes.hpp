@@ -1,6 +1,6 @@
 // put for planes with windows of 3 x 3 elements, one or two apart: which windows may have chosen an element is known when this is compiled.
-// Rows of windows are kept in the first cache with room on both sides, so that nothing is different at the borders. Codes are
-// compared as bytes, which only AVX-512 can use for wider lanes.
+// Rows of windows are kept in the first cache with room on both sides, so that nothing is different at the borders. With AVX-512 codes
+// are compared as bytes, which nothing else can use for wider lanes. With AVX2 they are widened once for all elements that a window may have chosen.
 #pragma once
 
 #include <utility>
@@ -118,15 +118,26 @@ template <class E, int S> struct Threes {
 
     // The sums `before` places to the left of p: whole vectors are read quicker where they begin with a line.
     template <int before> static POOLGRAD_INLINE Sums load_before(const Sum* p) {
-        if constexpr (before == 0) return load<Sums>(p);
+        if constexpr (before == 0 || vector_bytes < 64) return load<Sums>(p - before);   // half as wide, it is not
         return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
             return __builtin_shufflevector(load<Sums>(p - lanes), load<Sums>(p), (lanes - before + i)...);
         }(std::make_integer_sequence<int, lanes>{});
     }
 
+#if defined(__AVX512BW__)
+    using Codes = __m128i;
+
     static POOLGRAD_INLINE __m128i codes_at(const uint8_t* p) {
         if constexpr (lanes == 16) return load<__m128i>(p);
         else return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p));
+    }
+
+    // The codes before p, where there are none, and from p on; and from p on, those behind the last of a vector.
+    static POOLGRAD_INLINE Codes codes_from(const uint8_t* p) {
+        return _mm_mask_loadu_epi8(_mm_set1_epi8(static_cast<char>(none)), 0xfffe & ((1 << lanes) - 1), p - 1);
+    }
+    static POOLGRAD_INLINE Codes codes_behind(const uint8_t* p) {
+        return _mm_mask_loadu_epi8(_mm_set1_epi8(static_cast<char>(none)), (1 << (lanes - 1)) - 1, p + 1);
     }
 
     // Adds to the sums where the code is the wanted one.
@@ -140,6 +151,20 @@ template <class E, int S> struct Threes {
             return reinterpret_cast<Sums>(_mm512_mask_add_pd(s, static_cast<__mmask8>(hit), s, reinterpret_cast<__m512d>(value)));
         }
     }
+#else
+    using Bytes = std::conditional_t<lanes == 8, uint64_t, uint32_t>;
+    using Lane = typename IntOf<sizeof(Sum)>::natural;
+    using Codes = Vec<Lane, lanes>;
+
+    static POOLGRAD_INLINE Codes widened(Bytes codes) { return convert<Lane, lanes>(reinterpret_cast<Vec<uint8_t, lanes>>(codes)); }
+    static POOLGRAD_INLINE Codes codes_at(const uint8_t* p) { return widened(load<Bytes>(p)); }
+    static POOLGRAD_INLINE Codes codes_from(const uint8_t* p) { return widened(load<Bytes>(p) << 8 | none); }
+    static POOLGRAD_INLINE Codes codes_behind(const uint8_t* p) { return widened(load<Bytes>(p) >> 8 | Bytes{none} << 8 * (lanes - 1)); }
+
+    static POOLGRAD_INLINE Sums add_where(Sums sum, Codes codes, int wanted, Sums value) {
+        return poolgrad::add_where(sum, codes == splat<Lane, lanes>(static_cast<Lane>(wanted)), value);
+    }
+#endif
 
     // Two rows of elements, in all columns, of which the first begins the windows of row r.
     template <int all> __attribute__((noinline)) void two_rows(int64_t r, Stored* const (&to)[made]) const {
@@ -190,7 +215,6 @@ template <class E, int S> struct Threes {
         const int64_t length = width, before = rows.first, end = smaller(rows.last, row + count + 1), asked = count * (length + column);
         const int64_t apart = smaller(lanes, length - lanes);   // the second vector may overlap the first
         const bool at_left = column == 0, at_right = column + apart + lanes == length;
-        const __m128i nothing = _mm_set1_epi8(static_cast<char>(none));
         Sums sum[3][2] = {};
         const auto turn = [&]() __attribute__((always_inline)) {
             for (int u = 0; u < 2; ++u) sum[0][u] = sum[1][u], sum[1][u] = sum[2][u], sum[2][u] = Sums{};
@@ -204,13 +228,13 @@ template <class E, int S> struct Threes {
                 for (int u = 0; u < 2; ++u) {
                     const int64_t at = u * apart + d - 1;
                     Sums value;
-                    __m128i code;
+                    Codes code;
                     if (u == 0 && d == 0 && at_left && r == before) [[unlikely]] {
                         value = E::widen_lanes(g), value = lanes_from<lanes - 1, lanes>(value, value);
-                        code = _mm_mask_loadu_epi8(nothing, 0xfffe & ((1 << lanes) - 1), c + at);
+                        code = codes_from(c);
                     } else if (u == 1 && d == 2 && at_right && r == end - 1 && end == rows.last) [[unlikely]] {
                         value = E::widen_lanes(g + apart), value = lanes_from<1, lanes>(value, value);
-                        code = _mm_mask_loadu_epi8(nothing, (1 << (lanes - 1)) - 1, c + at);
+                        code = codes_behind(c + apart);
                     } else {
                         value = read_once(E::widen_lanes(g + at)), code = codes_at(c + at);
                     }
