@@ -794,7 +794,48 @@ template <class Order, Mode mode, What what> struct Scanner {
             }
             return true;
         }
+        if constexpr (mode == Mode::choice && vector_bytes == 32) {
+            if (g.inner < 2 * lanes || (axis.window != 2 && axis.window != 3)) return false;
+            axis.window == 2 ? small_takes<2>(begin, end) : small_takes<3>(begin, end);
+            return true;
+        }
         return false;
+    }
+
+    // The same where codes are given: those of a row of the window are compared with numbers that stay in registers.
+    template <int length> __attribute__((noinline)) void small_takes(int64_t begin, int64_t end) {
+        constexpr int vectors = 2;
+        const int64_t inner = g.inner, step = axis.dilation * inner, stride = axis.stride * inner, count = tap_count;
+        const int64_t known = larger(0, length - axis.stride), far = ahead;   // positions that the window before has read
+        const Tap* const rows = taps;
+        Stored* const values = y;
+        const char* const codes = wanted_code;
+        const int width = job.code_width, asks = 1 + twice;
+        const bool streaming = job.streaming;
+        const Stored* from = v + (begin * axis.stride - axis.before) * inner;
+        for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
+            for (int64_t c = 0; c < inner; c += vectors * lanes) {
+                c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
+                for (int64_t j = known; far && j < length; ++j)
+                    for (int again = 0; again < asks; ++again)
+                        for (int64_t t = 0; t < count; ++t)
+                            if (rows[t].fresh) ask_for(from + c + rows[t].offset + j * step + far, vectors * lanes);
+                Codes at[vectors];
+                Values value[vectors] = {};
+                for (int u = 0; u < vectors; ++u) at[u] = load_codes<I, lanes>(codes + (to + c + u * lanes) * width, width);
+                for (int64_t t = 0; t < count; ++t) {
+                    const Stored* const p = from + c + rows[t].offset;
+                    const Codes first = Codes{} + static_cast<I>(rows[t].code);
+                    for (int u = 0; u < vectors; ++u) {
+                        const Codes place = at[u] - first;
+                        for (int j = 0; j < length; ++j) value[u] = place == static_cast<I>(j) ? load<Values>(p + j * step + u * lanes) : value[u];
+                    }
+                }
+                for (int u = 0; u < vectors; ++u) {
+                    if (streaming) stream(values + to + c + u * lanes, value[u]);
+                    else store(values + to + c + u * lanes, value[u]);
+                }
+            }
     }
 
     template <int length, int vectors, bool in_memory> __attribute__((noinline)) void small_windows(int64_t begin, int64_t end) {
@@ -1038,6 +1079,12 @@ template <class Order, Mode mode, What what> void run(const Scan& job, const Box
     Vectors r(job, order);
     const Geometry& g = *job.geometry;
     if constexpr (mode == Mode::maximum && what != What::take && Order::key_is_value) {
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+        if constexpr (sizeof(typename Order::Key) >= 4) {
+            using Threes = SlidingThrees<Order, what>;
+            if (Threes::suits(job, box)) return Threes(job, order).run(box, [&](const Box& some) { reduce_box(r, g, some, scratch); });
+        }
+#endif
         using Neighbours = Sliding<Order, what>;
         if (Neighbours::suits(g)) return Neighbours(job, order).run(box, scratch, [&](const Box& some) { reduce_box(r, g, some, scratch); });
     }
