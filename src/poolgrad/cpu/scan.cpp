@@ -386,7 +386,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     // Windows of two or three columns that begin two apart, and only the last of which may lack its third: the winners of the columns stay in
     // registers, where they are taken apart. A column that is missing is like the one before it, which changes nothing.
     static constexpr bool can_pair = by_columns && sizeof(Key) >= 2;
-    static constexpr bool can_pair_threes = can_pair && sizeof(Key) >= 4 && vector_bytes == 64;   // elsewhere that is not quicker
+    static constexpr bool can_pair_threes = can_pair && sizeof(Key) >= 4 && vector_bytes >= 32;   // elsewhere that is not quicker
 
     // Windows of two may fill only a part of a vector where lanes can be picked quickly by numbers that are no constants.
     static constexpr int64_t least_paired = lanes / (vector_bytes == 64 ? 2 : 1);
@@ -460,10 +460,14 @@ template <class Order, Mode mode, What what> struct Scanner {
         const Tap* const row_taps = taps;
         const int64_t count = tap_count;
         PairedColumns<vectors> winners;
+        Keys total[vectors];   // of its own, so that blocks need not wait for each other
         const auto key_at = [&](int64_t t, int u) __attribute__((always_inline)) {
             const Stored* const p = from + row_taps[t].offset;
             const Values element = read_once(one ? splat<Stored, lanes>(*p) : load<Values>(p + u * lanes));
-            if constexpr (Order::has_nan) sum[u] += element;   // apart, so that they need not wait for each other
+            if constexpr (Order::has_nan) {
+                if (vector_bytes == 64) sum[u] += element;   // apart, so that they need not wait for each other
+                else total[u] = t > 0 ? total[u] + element : element;
+            }
             return order.keys(element);
         };
         for (int u = 0; u < vectors; ++u) winners.best[u] = key_at(0, u), winners.at[u] = Codes{} + static_cast<I>(row_taps[0].code);
@@ -475,11 +479,23 @@ template <class Order, Mode mode, What what> struct Scanner {
                 winners.best[u] = larger_lanes(key, winners.best[u]);
             }
         }
+        for (int u = 0; Order::has_nan && vector_bytes < 64 && u < vectors; ++u) sum[u] += total[u];
         return winners;
     }
 
+    // The even or the odd lanes of two vectors.
+    template <int first, class V> static POOLGRAD_INLINE V every_second(V a, V b) {
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+        if constexpr (sizeof(Key) == 4) {   // two instructions instead of three, which need two constants
+            const __m256 mixed = _mm256_shuffle_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), first ? 0xdd : 0x88);
+            return reinterpret_cast<V>(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xd8));
+        }
+#endif
+        return shuffle(a, b, 2 * iota<I, lanes>() + static_cast<I>(first));
+    }
+
     __attribute__((noinline)) bool rows_in_threes(int64_t w0, int64_t w1, int64_t rows) const {
-        const Codes even = 2 * iota<I, lanes>(), odd = even + 1, next = iota<I, lanes>() + 1, last_lane = Codes{} + static_cast<I>(lanes - 1);
+        const Codes next = iota<I, lanes>() + 1, last_lane = Codes{} + static_cast<I>(lanes - 1);
         const int64_t end = w1 - w0;
         Marks marks{};
         Keys sum[2] = {};
@@ -510,7 +526,7 @@ template <class Order, Mode mode, What what> struct Scanner {
                     }
                 }
                 const auto take_apart = [&](auto& columns) __attribute__((always_inline)) {   // by their place in the window
-                    const auto left = shuffle(columns[0], columns[1], even), right = shuffle(columns[0], columns[1], odd);
+                    const auto left = every_second<0>(columns[0], columns[1]), right = every_second<1>(columns[0], columns[1]);
                     columns[2] = shuffle(left, columns[2], next);
                     columns[0] = left, columns[1] = right;
                 };
@@ -1055,8 +1071,8 @@ template <class Base> struct OneByOne : Base {
 
 template <class Order, Mode mode, What what> void run(const Scan& job, const Box& box, Scratch& scratch, Order order) {
     using Vectors = Scanner<Order, mode, what>;
-#if defined(__AVX512BW__)
-    if constexpr (mode == Mode::maximum && sizeof(typename Order::Key) > 1) {
+#if defined(__AVX2__)
+    if constexpr (mode == Mode::maximum && Around<Order, what>::exists) {
         using Neighbours = Around<Order, what>;
         if (Neighbours::suits(job, box))
             return Neighbours(job, order).run(box, scratch, [&](const Box& some) {
