@@ -818,6 +818,21 @@ template <class Order, Mode mode, What what> struct Scanner {
         return false;
     }
 
+    // The first rows of a window among those that have not been read before, found once for all windows of a row.
+    struct Fresh {
+        static constexpr int most = 8;
+        int64_t offset[most];
+        int count = 0;
+
+        POOLGRAD_INLINE Fresh(const Tap* rows, int64_t rows_count) {
+            for (int64_t t = 0; t < rows_count && count < most; ++t)
+                if (rows[t].fresh) offset[count++] = rows[t].offset;
+        }
+        POOLGRAD_INLINE void ask(const Stored* p, int64_t elements) const {
+            for (int i = 0; i < count; ++i) ask_for(p + offset[i], elements);
+        }
+    };
+
     // The same where codes are given: those of a row of the window are compared with numbers that stay in registers.
     template <int length> __attribute__((noinline)) void small_takes(int64_t begin, int64_t end) {
         constexpr int vectors = 2;
@@ -828,14 +843,13 @@ template <class Order, Mode mode, What what> struct Scanner {
         const char* const codes = wanted_code;
         const int width = job.code_width, asks = 1 + twice;
         const bool streaming = job.streaming;
+        const Fresh fresh(rows, far ? count : 0);
         const Stored* from = v + (begin * axis.stride - axis.before) * inner;
         for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
             for (int64_t c = 0; c < inner; c += vectors * lanes) {
                 c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
                 for (int64_t j = known; far && j < length; ++j)
-                    for (int again = 0; again < asks; ++again)
-                        for (int64_t t = 0; t < count; ++t)
-                            if (rows[t].fresh) ask_for(from + c + rows[t].offset + j * step + far, vectors * lanes);
+                    for (int again = 0; again < asks; ++again) fresh.ask(from + c + j * step + far, vectors * lanes);
                 Codes at[vectors];
                 Values value[vectors] = {};
                 for (int u = 0; u < vectors; ++u) at[u] = load_codes<I, lanes>(codes + (to + c + u * lanes) * width, width);
@@ -862,25 +876,37 @@ template <class Order, Mode mode, What what> struct Scanner {
         char* const codes = code;
         const int width = job.code_width, asks = 1 + twice;
         const bool streaming = in_memory && job.streaming;
+        [[maybe_unused]] const Fresh fresh(rows, in_memory && vector_bytes == 32 ? count : 0);
         const Stored* from = x + (begin * axis.stride - axis.before) * inner;
         for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
             for (int64_t c = 0; c < inner; c += vectors * lanes) {
                 c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
                 for (int64_t j = known; in_memory && j < length; ++j)
-                    for (int again = 0; again < asks; ++again)
+                    for (int again = 0; again < asks; ++again) {
+                        if constexpr (vector_bytes == 32) {
+                            fresh.ask(from + c + j * step + far, vectors * lanes);
+                            continue;
+                        }
                         for (int64_t t = 0; t < count; ++t)
                             if (rows[t].fresh) ask_for(from + c + rows[t].offset + j * step + far, vectors * lanes);
+                    }
                 State s[vectors];
-                [[maybe_unused]] NanWatch<Keys> nans;   // sooner than the sum, which would have to wait for itself
+                constexpr bool adds = vector_bytes == 32 && length > 2;   // comparing takes the place of finding maxima there, adding does not
+                [[maybe_unused]] NanWatch<Keys> nans;       // elsewhere it is sooner than the sum, which would have to wait for itself
+                [[maybe_unused]] Keys sum[vectors];
                 const auto visit = [&](const Tap& row, bool first) __attribute__((always_inline)) {
                     const Stored* const p = from + c + row.offset;
                     Values element[length][vectors];
                     for (int j = 0; j < length; ++j)
                         for (int u = 0; u < vectors; ++u) element[j][u] = load<Values>(p + j * step + u * lanes);
                     for (int u = 0; u < vectors; ++u) {
-                        if constexpr (can_hurry) {
+                        if constexpr (can_hurry && !adds) {
                             nans.see(element[0][u], element[1][u]);
                             if (length > 2) nans.see(element[length - 1][u], element[length - 1][u]);
+                        }
+                        if constexpr (can_hurry && adds) {
+                            const Keys few = element[0][u] + element[1][u], all = length > 2 ? few + element[length - 1][u] : few;
+                            sum[u] = first ? all : sum[u] + all;
                         }
                         for (int j = 0; j < length; ++j) {
                             const I element_code = static_cast<I>(row.code + j);
@@ -891,19 +917,25 @@ template <class Order, Mode mode, What what> struct Scanner {
                 };
                 visit(rows[0], true);
                 for (int64_t t = 1; t < count; ++t) visit(rows[t], false);
-                if constexpr (can_hurry)
-                    if (nans.any()) {
+                if constexpr (can_hurry) {
+                    for (int u = 1; adds && u < vectors; ++u) sum[0] += sum[u];
+                    if (adds ? any_nan(sum[0]) : nans.any()) {
                         windows_with_care(o, c, vectors);
                         continue;
                     }
+                }
+                const auto write_codes = [&](int u) __attribute__((always_inline)) {
+                    if constexpr (writes_code) store_codes<I, lanes>(codes + (to + c + u * lanes) * width, width, s[u].at);
+                };
                 for (int u = 0; u < vectors; ++u) {
                     const int64_t at = to + c + u * lanes;
                     if constexpr (writes_value) {
                         if (streaming) stream(values + at, result(s[u]));
                         else store(values + at, result(s[u]));
                     }
-                    if constexpr (writes_code) store_codes<I, lanes>(codes + at * width, width, s[u].at);
+                    if (vector_bytes == 64) write_codes(u);
                 }
+                for (int u = 0; vector_bytes < 64 && u < vectors; ++u) write_codes(u);   // not between the parts of a line
             }
     }
 
