@@ -876,14 +876,15 @@ template <class Order, Mode mode, What what> struct Scanner {
         char* const codes = code;
         const int width = job.code_width, asks = 1 + twice;
         const bool streaming = in_memory && job.streaming;
-        [[maybe_unused]] const Fresh fresh(rows, in_memory && vector_bytes == 32 ? count : 0);
+        constexpr bool listed = vector_bytes == 32 && length > 2 && in_memory;   // windows of two have few rows, most of them fresh
+        [[maybe_unused]] const Fresh fresh(rows, listed ? count : 0);
         const Stored* from = x + (begin * axis.stride - axis.before) * inner;
         for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
             for (int64_t c = 0; c < inner; c += vectors * lanes) {
                 c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
                 for (int64_t j = known; in_memory && j < length; ++j)
                     for (int again = 0; again < asks; ++again) {
-                        if constexpr (vector_bytes == 32) {
+                        if constexpr (listed) {
                             fresh.ask(from + c + j * step + far, vectors * lanes);
                             continue;
                         }
