@@ -1,6 +1,7 @@
 // Maxima over windows of 3 x 3 elements around those of a plane. Rows are compared along themselves first and with each other then: that is the
 // order in which windows are read, so of equal elements the first stays, and no codes have to be compared. Vectors go down the plane, where
-// two rows of windows at a time share what they have in common, and nothing leaves the registers but results. Only AVX-512 has the masks for it.
+// two rows of windows at a time share what they have in common, and nothing leaves the registers but results. With AVX-512 masks tell what is
+// missing at the ends of rows, with AVX2 vectors there are shifted.
 #pragma once
 
 #include "kernels.hpp"
@@ -9,7 +10,7 @@
 namespace poolgrad {
 namespace {
 
-#if defined(__AVX512BW__)
+#if defined(__AVX2__)
 template <class Order, What what> struct Around {
     using Stored = typename Order::Stored;
     using Key = typename Order::Key;
@@ -20,7 +21,13 @@ template <class Order, What what> struct Around {
     static constexpr int64_t most_bytes = what == What::value ? 1600 : 2560;  // of a row: going down longer ones, each element is far from the last
     using Keys = Vec<Key, lanes>;
     using Values = Vec<Stored, lanes>;
+#if defined(__AVX512BW__)
+    static constexpr bool exists = sizeof(Key) > 1;
     using Bytes = Vec<uint8_t, lanes == 32 ? 32 : 16>;
+#else
+    static constexpr bool exists = sizeof(Key) >= 4 && what != What::take;
+    using Bytes = Vec<typename IntOf<sizeof(Key)>::type, lanes>;   // masks are as wide as the keys, and so are codes
+#endif
 
     // The winners of all three neighbours along a row.
     struct Winners {
@@ -58,14 +65,29 @@ template <class Order, What what> struct Around {
     static bool suits(const Scan& job, const Box& box) {
         const Geometry& g = *job.geometry;
         return around_elements(g) && g.axes[1].count >= lanes && g.axes[1].size * static_cast<int64_t>(sizeof(Stored)) <= most_bytes &&
-               box.low[1] == 0 && box.high[1] == g.axes[1].count && (!writes_code || job.code_width == 1);
+               box.low[1] == 0 && box.high[1] == g.axes[1].count && (!writes_code || job.code_width == 1) && (vector_bytes == 64 || !job.declined);
     }
+
+#if defined(__AVX512BW__)
+    static POOLGRAD_INLINE Values load_left(Values own, const Stored* p, uint64_t has) { return load_over<Stored>(own, p - 1, has); }
+    static POOLGRAD_INLINE Values load_right(Values own, const Stored* p, uint64_t has) { return load_over<Stored>(own, p + 1, has); }
+#else
+    static constexpr uint64_t all_lanes = ~uint64_t{0} >> (64 - lanes);
+    static POOLGRAD_INLINE auto lanes_above(Keys x, Keys y) { return x > y; }
+    static POOLGRAD_INLINE Values load_left(Values own, const Stored* p, uint64_t has) {
+        const Bytes lane = iota<typename IntOf<sizeof(Key)>::type, lanes>();
+        return has == all_lanes ? load<Values>(p - 1) : shuffle(own, own, lane - (lane > 0 ? Bytes{} + 1 : Bytes{}));
+    }
+    static POOLGRAD_INLINE Values load_right(Values own, const Stored* p, uint64_t has) {
+        const Bytes lane = iota<typename IntOf<sizeof(Key)>::type, lanes>();
+        return has == all_lanes ? load<Values>(p + 1) : shuffle(own, own, lane + (lane < lanes - 1 ? Bytes{} + 1 : Bytes{}));
+    }
+#endif
 
     // What is missing at the ends of a row is like the element next to it, which changes nothing but the code.
     POOLGRAD_INLINE Winners winners_of(const Stored* p, const Stored* q, const Block& block, NanWatch<Keys>& nans) const {
         const Values own = read_once(load<Values>(p));
-        const Values before = read_once(load_over<Stored>(own, p - 1, block.has_left)),
-                     behind = read_once(load_over<Stored>(own, p + 1, block.has_right));
+        const Values before = read_once(load_left(own, p, block.has_left)), behind = read_once(load_right(own, p, block.has_right));
         Winners w;
         if constexpr (Order::has_nan) nans.see(before, behind);
         const Keys left = order.keys(before), middle = order.keys(own), right = order.keys(behind), first = larger_lanes(middle, left);
@@ -87,9 +109,13 @@ template <class Order, What what> struct Around {
     // Codes, or in some lanes others plus some number.
     template <class Mask> static POOLGRAD_INLINE Bytes plus_where(Mask bits, Bytes codes, Bytes others, uint8_t more) {
         const Bytes sums = others + more;
+#if !defined(__AVX512BW__)
+        return bits ? sums : codes;
+#else
         if constexpr (lanes == 32)
             return reinterpret_cast<Bytes>(_mm256_mask_mov_epi8(reinterpret_cast<__m256i>(codes), bits, reinterpret_cast<__m256i>(sums)));
         else return reinterpret_cast<Bytes>(_mm_mask_mov_epi8(reinterpret_cast<__m128i>(codes), bits, reinterpret_cast<__m128i>(sums)));
+#endif
     }
 
     // The winners of rows and of those that follow them, whose rows are `rows` below.
@@ -124,9 +150,13 @@ template <class Order, What what> struct Around {
             const int64_t to = r * y_step + first;
             if constexpr (carries) store(values + to, w.value);
             else if constexpr (writes_value) store(values + to, order.values(w.key));
+#if defined(__AVX512BW__)
             if constexpr (writes_code) __builtin_memcpy(codes + r * code_step + first, &w.code, lanes);
             if constexpr (what == What::code || what == What::take)
                 if (expected) unlike |= lanes_differing(w.key, order.keys(load<Values>(expected + to)));
+#else
+            if constexpr (writes_code) store_codes<typename IntOf<sizeof(Key)>::type, lanes>(codes + r * code_step + first, 1, w.code);
+#endif
         };
         Winners here = row_at(0), above = here;
         if (row > 0) above = row_at(-1);

@@ -386,7 +386,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     // Windows of two or three columns that begin two apart, and only the last of which may lack its third: the winners of the columns stay in
     // registers, where they are taken apart. A column that is missing is like the one before it, which changes nothing.
     static constexpr bool can_pair = by_columns && sizeof(Key) >= 2;
-    static constexpr bool can_pair_threes = can_pair && sizeof(Key) >= 4 && vector_bytes == 64;   // elsewhere that is not quicker
+    static constexpr bool can_pair_threes = can_pair && sizeof(Key) >= 4 && vector_bytes >= 32;   // elsewhere that is not quicker
 
     // Windows of two may fill only a part of a vector where lanes can be picked quickly by numbers that are no constants.
     static constexpr int64_t least_paired = lanes / (vector_bytes == 64 ? 2 : 1);
@@ -460,10 +460,14 @@ template <class Order, Mode mode, What what> struct Scanner {
         const Tap* const row_taps = taps;
         const int64_t count = tap_count;
         PairedColumns<vectors> winners;
+        Keys total[vectors];   // of its own, so that blocks need not wait for each other
         const auto key_at = [&](int64_t t, int u) __attribute__((always_inline)) {
             const Stored* const p = from + row_taps[t].offset;
             const Values element = read_once(one ? splat<Stored, lanes>(*p) : load<Values>(p + u * lanes));
-            if constexpr (Order::has_nan) sum[u] += element;   // apart, so that they need not wait for each other
+            if constexpr (Order::has_nan) {
+                if (vector_bytes == 64) sum[u] += element;   // apart, so that they need not wait for each other
+                else total[u] = t > 0 ? total[u] + element : element;
+            }
             return order.keys(element);
         };
         for (int u = 0; u < vectors; ++u) winners.best[u] = key_at(0, u), winners.at[u] = Codes{} + static_cast<I>(row_taps[0].code);
@@ -475,11 +479,23 @@ template <class Order, Mode mode, What what> struct Scanner {
                 winners.best[u] = larger_lanes(key, winners.best[u]);
             }
         }
+        for (int u = 0; Order::has_nan && vector_bytes < 64 && u < vectors; ++u) sum[u] += total[u];
         return winners;
     }
 
+    // The even or the odd lanes of two vectors.
+    template <int first, class V> static POOLGRAD_INLINE V every_second(V a, V b) {
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+        if constexpr (sizeof(Key) == 4) {   // two instructions instead of three, which need two constants
+            const __m256 mixed = _mm256_shuffle_ps(reinterpret_cast<__m256>(a), reinterpret_cast<__m256>(b), first ? 0xdd : 0x88);
+            return reinterpret_cast<V>(_mm256_permute4x64_pd(_mm256_castps_pd(mixed), 0xd8));
+        }
+#endif
+        return shuffle(a, b, 2 * iota<I, lanes>() + static_cast<I>(first));
+    }
+
     __attribute__((noinline)) bool rows_in_threes(int64_t w0, int64_t w1, int64_t rows) const {
-        const Codes even = 2 * iota<I, lanes>(), odd = even + 1, next = iota<I, lanes>() + 1, last_lane = Codes{} + static_cast<I>(lanes - 1);
+        const Codes next = iota<I, lanes>() + 1, last_lane = Codes{} + static_cast<I>(lanes - 1);
         const int64_t end = w1 - w0;
         Marks marks{};
         Keys sum[2] = {};
@@ -510,7 +526,7 @@ template <class Order, Mode mode, What what> struct Scanner {
                     }
                 }
                 const auto take_apart = [&](auto& columns) __attribute__((always_inline)) {   // by their place in the window
-                    const auto left = shuffle(columns[0], columns[1], even), right = shuffle(columns[0], columns[1], odd);
+                    const auto left = every_second<0>(columns[0], columns[1]), right = every_second<1>(columns[0], columns[1]);
                     columns[2] = shuffle(left, columns[2], next);
                     columns[0] = left, columns[1] = right;
                 };
@@ -794,7 +810,62 @@ template <class Order, Mode mode, What what> struct Scanner {
             }
             return true;
         }
+        if constexpr (mode == Mode::choice && vector_bytes == 32) {
+            if (g.inner < 2 * lanes || (axis.window != 2 && axis.window != 3)) return false;
+            axis.window == 2 ? small_takes<2>(begin, end) : small_takes<3>(begin, end);
+            return true;
+        }
         return false;
+    }
+
+    // The first rows of a window among those that have not been read before, found once for all windows of a row.
+    struct Fresh {
+        static constexpr int most = 8;
+        int64_t offset[most];
+        int count = 0;
+
+        POOLGRAD_INLINE Fresh(const Tap* rows, int64_t rows_count) {
+            for (int64_t t = 0; t < rows_count && count < most; ++t)
+                if (rows[t].fresh) offset[count++] = rows[t].offset;
+        }
+        POOLGRAD_INLINE void ask(const Stored* p, int64_t elements) const {
+            for (int i = 0; i < count; ++i) ask_for(p + offset[i], elements);
+        }
+    };
+
+    // The same where codes are given: those of a row of the window are compared with numbers that stay in registers.
+    template <int length> __attribute__((noinline)) void small_takes(int64_t begin, int64_t end) {
+        constexpr int vectors = 2;
+        const int64_t inner = g.inner, step = axis.dilation * inner, stride = axis.stride * inner, count = tap_count;
+        const int64_t known = larger(0, length - axis.stride), far = ahead;   // positions that the window before has read
+        const Tap* const rows = taps;
+        Stored* const values = y;
+        const char* const codes = wanted_code;
+        const int width = job.code_width, asks = 1 + twice;
+        const bool streaming = job.streaming;
+        const Fresh fresh(rows, far ? count : 0);
+        const Stored* from = v + (begin * axis.stride - axis.before) * inner;
+        for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
+            for (int64_t c = 0; c < inner; c += vectors * lanes) {
+                c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
+                for (int64_t j = known; far && j < length; ++j)
+                    for (int again = 0; again < asks; ++again) fresh.ask(from + c + j * step + far, vectors * lanes);
+                Codes at[vectors];
+                Values value[vectors] = {};
+                for (int u = 0; u < vectors; ++u) at[u] = load_codes<I, lanes>(codes + (to + c + u * lanes) * width, width);
+                for (int64_t t = 0; t < count; ++t) {
+                    const Stored* const p = from + c + rows[t].offset;
+                    const Codes first = Codes{} + static_cast<I>(rows[t].code);
+                    for (int u = 0; u < vectors; ++u) {
+                        const Codes place = at[u] - first;
+                        for (int j = 0; j < length; ++j) value[u] = place == static_cast<I>(j) ? load<Values>(p + j * step + u * lanes) : value[u];
+                    }
+                }
+                for (int u = 0; u < vectors; ++u) {
+                    if (streaming) stream(values + to + c + u * lanes, value[u]);
+                    else store(values + to + c + u * lanes, value[u]);
+                }
+            }
     }
 
     template <int length, int vectors, bool in_memory> __attribute__((noinline)) void small_windows(int64_t begin, int64_t end) {
@@ -805,25 +876,38 @@ template <class Order, Mode mode, What what> struct Scanner {
         char* const codes = code;
         const int width = job.code_width, asks = 1 + twice;
         const bool streaming = in_memory && job.streaming;
+        constexpr bool listed = vector_bytes == 32 && length > 2 && in_memory;   // windows of two have few rows, most of them fresh
+        [[maybe_unused]] const Fresh fresh(rows, listed ? count : 0);
         const Stored* from = x + (begin * axis.stride - axis.before) * inner;
         for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
             for (int64_t c = 0; c < inner; c += vectors * lanes) {
                 c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
                 for (int64_t j = known; in_memory && j < length; ++j)
-                    for (int again = 0; again < asks; ++again)
+                    for (int again = 0; again < asks; ++again) {
+                        if constexpr (listed) {
+                            fresh.ask(from + c + j * step + far, vectors * lanes);
+                            continue;
+                        }
                         for (int64_t t = 0; t < count; ++t)
                             if (rows[t].fresh) ask_for(from + c + rows[t].offset + j * step + far, vectors * lanes);
+                    }
                 State s[vectors];
-                [[maybe_unused]] NanWatch<Keys> nans;   // sooner than the sum, which would have to wait for itself
+                constexpr bool adds = vector_bytes == 32 && length > 2;   // comparing takes the place of finding maxima there, adding does not
+                [[maybe_unused]] NanWatch<Keys> nans;       // elsewhere it is sooner than the sum, which would have to wait for itself
+                [[maybe_unused]] Keys sum[vectors];
                 const auto visit = [&](const Tap& row, bool first) __attribute__((always_inline)) {
                     const Stored* const p = from + c + row.offset;
                     Values element[length][vectors];
                     for (int j = 0; j < length; ++j)
                         for (int u = 0; u < vectors; ++u) element[j][u] = load<Values>(p + j * step + u * lanes);
                     for (int u = 0; u < vectors; ++u) {
-                        if constexpr (can_hurry) {
+                        if constexpr (can_hurry && !adds) {
                             nans.see(element[0][u], element[1][u]);
                             if (length > 2) nans.see(element[length - 1][u], element[length - 1][u]);
+                        }
+                        if constexpr (can_hurry && adds) {
+                            const Keys few = element[0][u] + element[1][u], all = length > 2 ? few + element[length - 1][u] : few;
+                            sum[u] = first ? all : sum[u] + all;
                         }
                         for (int j = 0; j < length; ++j) {
                             const I element_code = static_cast<I>(row.code + j);
@@ -834,19 +918,25 @@ template <class Order, Mode mode, What what> struct Scanner {
                 };
                 visit(rows[0], true);
                 for (int64_t t = 1; t < count; ++t) visit(rows[t], false);
-                if constexpr (can_hurry)
-                    if (nans.any()) {
+                if constexpr (can_hurry) {
+                    for (int u = 1; adds && u < vectors; ++u) sum[0] += sum[u];
+                    if (adds ? any_nan(sum[0]) : nans.any()) {
                         windows_with_care(o, c, vectors);
                         continue;
                     }
+                }
+                const auto write_codes = [&](int u) __attribute__((always_inline)) {
+                    if constexpr (writes_code) store_codes<I, lanes>(codes + (to + c + u * lanes) * width, width, s[u].at);
+                };
                 for (int u = 0; u < vectors; ++u) {
                     const int64_t at = to + c + u * lanes;
                     if constexpr (writes_value) {
                         if (streaming) stream(values + at, result(s[u]));
                         else store(values + at, result(s[u]));
                     }
-                    if constexpr (writes_code) store_codes<I, lanes>(codes + at * width, width, s[u].at);
+                    if (vector_bytes == 64) write_codes(u);
                 }
+                for (int u = 0; vector_bytes < 64 && u < vectors; ++u) write_codes(u);   // not between the parts of a line
             }
     }
 
@@ -1014,8 +1104,8 @@ template <class Base> struct OneByOne : Base {
 
 template <class Order, Mode mode, What what> void run(const Scan& job, const Box& box, Scratch& scratch, Order order) {
     using Vectors = Scanner<Order, mode, what>;
-#if defined(__AVX512BW__)
-    if constexpr (mode == Mode::maximum && sizeof(typename Order::Key) > 1) {
+#if defined(__AVX2__)
+    if constexpr (mode == Mode::maximum && Around<Order, what>::exists) {
         using Neighbours = Around<Order, what>;
         if (Neighbours::suits(job, box))
             return Neighbours(job, order).run(box, scratch, [&](const Box& some) {
@@ -1038,6 +1128,12 @@ template <class Order, Mode mode, What what> void run(const Scan& job, const Box
     Vectors r(job, order);
     const Geometry& g = *job.geometry;
     if constexpr (mode == Mode::maximum && what != What::take && Order::key_is_value) {
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+        if constexpr (sizeof(typename Order::Key) >= 4) {
+            using Threes = SlidingThrees<Order, what>;
+            if (Threes::suits(job, box)) return Threes(job, order).run(box, [&](const Box& some) { reduce_box(r, g, some, scratch); });
+        }
+#endif
         using Neighbours = Sliding<Order, what>;
         if (Neighbours::suits(g)) return Neighbours(job, order).run(box, scratch, [&](const Box& some) { reduce_box(r, g, some, scratch); });
     }

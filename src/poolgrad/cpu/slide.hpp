@@ -9,6 +9,12 @@
 namespace poolgrad {
 namespace {
 
+// Writes whole cache lines past the caches, one after the other: lines of which something else is written between their parts take long.
+template <class T> POOLGRAD_INLINE void stream_lines(T* to, const T* from, int64_t count) {
+    constexpr int lanes = vector_bytes / sizeof(T);
+    for (int64_t i = 0; i < count; i += lanes) stream(to + i, load<Vec<T, lanes>>(from + i));
+}
+
 template <class Order, What what> struct Sliding {
     using Stored = typename Order::Stored;
     using Key = typename Order::Key;
@@ -131,8 +137,7 @@ template <class Order, What what> struct Sliding {
         char* code = nullptr;
         if constexpr (writes_value) y = static_cast<Stored*>(job.y.data) + outer_offset(job.y, n) + o * y_step + w0 * g.inner;
         if constexpr (writes_code) code = static_cast<char*>(job.code.data) + (outer_offset(job.code, n) + o * code_step + w0 * g.inner) * width;
-        for (int64_t f = 0; f < size; f += lanes) {
-            f = smaller(f, size - lanes);
+        const auto windows_at = [&](int64_t f, auto&& write) __attribute__((always_inline)) {
             const auto of = [&](int64_t i) __attribute__((always_inline)) {
                 Item item{load<Keys>(keys + from[i] + f), {}};
                 if constexpr (writes_code)
@@ -140,15 +145,29 @@ template <class Order, What what> struct Sliding {
                 return item;
             };
             neighbours<count>(real.length, of, [&](int i, const Item& winner) __attribute__((always_inline)) {
-                const auto value = order.values(winner.key);
-                if constexpr (writes_value) {
-                    Stored* const to = y + i * y_step + f;
-                    if (streaming) stream(to, value);
-                    else store(to, value);
-                }
+                if constexpr (writes_value) write(i, order.values(winner.key));
                 if constexpr (writes_code)
                     store_codes<I, lanes>(code + (i * code_step + f) * width, width,
                                           reinterpret_cast<Vec<I, lanes>>(winner.code - static_cast<Code>(i * step)));
+            });
+        };
+        if (vector_bytes < 64 && writes_value && streaming) {
+            constexpr int some = 128 / sizeof(Stored);
+            alignas(64) Stored kept[count][some];
+            for (int64_t f = 0; f < size; f += some) {
+                const int64_t filled = smaller(some, size - f);
+                for (int64_t j = 0; j < filled; j += lanes)
+                    windows_at(f + j, [&](int i, auto value) __attribute__((always_inline)) { store(&kept[i][j], value); });
+                for (int i = 0; i < count; ++i) stream_lines(y + i * y_step + f, kept[i], filled);
+            }
+            return;
+        }
+        for (int64_t f = 0; f < size; f += lanes) {
+            f = smaller(f, size - lanes);
+            windows_at(f, [&](int i, auto value) __attribute__((always_inline)) {
+                Stored* const to = y + i * y_step + f;
+                if (streaming) stream(to, value);
+                else store(to, value);
             });
         }
     }
@@ -202,6 +221,143 @@ template <class Order, What what> struct Sliding {
         if (job.streaming) stream_fence();
     }
 };
+
+#if defined(__AVX2__) && !defined(__AVX512BW__)
+// The same for windows of 3 x 3 elements, where what is handed from the rows to the columns would leave the nearest cache: two rows of two
+// windows at a time stay in registers. What is missing at the border is like the element next to it, which changes nothing but the code.
+template <class Order, What what> struct SlidingThrees {
+    using Stored = typename Order::Stored;
+    using Key = typename Order::Key;
+    using I = typename IntOf<sizeof(Key)>::type;
+    static constexpr int lanes = vector_bytes / sizeof(Key), many = 2;   // windows of a row
+    static constexpr bool writes_code = what == What::code || what == What::both, writes_value = what != What::code;
+    using Keys = Vec<Key, lanes>;
+    using Codes = Vec<I, lanes>;
+
+    struct Item {
+        Keys key;
+        Codes code;
+    };
+
+    // Where the elements of the rows or columns of neighbouring windows are, and their local positions in the first window.
+    template <int count> struct Places {
+        int64_t at[count];
+        I local[count];
+
+        Places(const Axis& axis, int64_t o, int64_t step) {
+            for (int i = 0; i < count; ++i) {
+                const int64_t position = larger(0, smaller(axis.size - 1, o - axis.before + i));
+                at[i] = position * step, local[i] = static_cast<I>(position - o + axis.before);
+            }
+        }
+    };
+
+    const Scan& job;
+    const Geometry& g;
+    const Axis &rows, &axis;
+    const Order order;
+    const int64_t ahead;
+
+    SlidingThrees(const Scan& job, Order order)
+        : job(job),
+          g(*job.geometry),
+          rows(g.axes[0]),
+          axis(g.axes[1]),
+          order(order),
+          ahead(read_ahead<Stored>(g, job.x)) {}
+
+    static bool suits(const Scan& job, const Box& box) {
+        const Geometry& g = *job.geometry;
+        return g.inner >= lanes && begins_everywhere(g) && g.axes[0].window == 3 && g.axes[1].window == 3 && box.high[0] - box.low[0] >= 2 &&
+               box.high[1] - box.low[1] >= many && (!writes_code || job.code_width == 1);
+    }
+
+    static POOLGRAD_INLINE Item merge(const Item& left, const Item& right) {
+        Item winner;
+        if constexpr (writes_code) winner.code = right.key > left.key ? right.code : left.code;
+        winner.key = larger_lanes(right.key, left.key);
+        return winner;
+    }
+
+    // The windows of two rows from o on and w on; false if a NaN was met.
+    __attribute__((noinline)) bool block(int64_t n, int64_t o, int64_t w) const {
+        const int64_t inner = g.inner, y_step = job.y.step[0], code_step = job.code.step[0], far = ahead ? 2 * job.x.step[0] : 0;
+        const Places<4> down(rows, o, job.x.step[0]);
+        const Places<many + 2> along(axis, w, inner);
+        const Stored* const x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n);
+        const Stored* const row[4] = {x + down.at[0], x + down.at[1], x + down.at[2], x + down.at[3]};
+        Stored* y = nullptr;
+        char* code = nullptr;
+        if constexpr (writes_value) y = static_cast<Stored*>(job.y.data) + outer_offset(job.y, n) + o * y_step + w * inner;
+        if constexpr (writes_code) code = static_cast<char*>(job.code.data) + outer_offset(job.code, n) + o * code_step + w * inner;
+        Keys sum{};
+        const auto block_at = [&](int64_t c, Stored* to, int64_t to_step, int64_t to_row) __attribute__((always_inline)) {
+            const auto winners = [&](int r, Item (&winner)[many]) __attribute__((always_inline)) {
+                Item item[many + 2];
+                Keys total{};   // of its own, so that rows need not wait for each other
+                for (int i = 0; i < many + 2; ++i) {
+                    const auto element = load<Vec<Stored, lanes>>(row[r] + along.at[i] + c);
+                    if constexpr (Order::has_nan) total += element;
+                    item[i] = {order.keys(element), Codes{} + static_cast<I>(3 * down.local[r] + along.local[i])};
+                }
+                if constexpr (Order::has_nan) sum += total;
+                const Item both = merge(item[1], item[2]);
+                winner[0] = merge(item[0], both), winner[1] = merge(both, item[3]);
+            };
+            const auto write = [&](int r, int i, const Item& winner) __attribute__((always_inline)) {
+                if constexpr (writes_value) store(to + r * to_row + i * to_step, order.values(winner.key));
+                if constexpr (writes_code) store_codes<I, lanes>(code + r * code_step + i * inner + c, 1, winner.code - static_cast<I>(3 * r + i));
+            };
+            Item middle[many], outer[many];
+            winners(1, middle);
+            winners(2, outer);
+            for (int i = 0; i < many; ++i) middle[i] = merge(middle[i], outer[i]);
+            winners(0, outer);
+            for (int i = 0; i < many; ++i) write(0, i, merge(outer[i], middle[i]));
+            winners(3, outer);
+            for (int i = 0; i < many; ++i) write(1, i, merge(middle[i], outer[i]));
+        };
+        const auto ask = [&](int64_t c, int64_t count) __attribute__((always_inline)) {   // for what the rows below read first
+            for (int i = 1; far && i <= many; ++i) ask_for(row[2] + far + along.at[i] + c, count), ask_for(row[3] + far + along.at[i] + c, count);
+        };
+        if (writes_value && job.streaming) {
+            constexpr int some = 256 / sizeof(Stored);
+            alignas(64) Stored kept[2 * many][some];   // so that lines are written at once
+            for (int64_t c = 0; c < inner; c += some) {
+                const int64_t size = smaller(some, inner - c);
+                ask(c, size);
+                for (int64_t i = 0; i < size; i += lanes) block_at(c + i, &kept[0][i], some, many * some);
+                for (int i = 0; i < 2 * many; ++i) stream_lines(y + i / many * y_step + i % many * inner + c, kept[i], size);
+            }
+        } else {
+            for (int64_t c = 0; c < inner; c += lanes) {
+                c = smaller(c, inner - lanes);   // the last block overlaps the one before
+                ask(c, lanes);
+                block_at(c, y + c, inner, y_step);
+            }
+        }
+        if constexpr (Order::has_nan) return !any_nan(sum);
+        return true;
+    }
+
+    // Calls with_care(box) for windows that have met a NaN.
+    template <class WithCare> void run(const Box& box, WithCare&& with_care) const {
+        for (int64_t n = box.n; n < box.n_end; ++n)
+            for (int64_t o = box.low[0]; o < box.high[0]; o += 2) {
+                o = smaller(o, box.high[0] - 2);   // the last rows overlap those before, and so do the last windows
+                for (int64_t w = box.low[1]; w < box.high[1]; w += many) {
+                    w = smaller(w, box.high[1] - many);
+                    if (block(n, o, w)) continue;
+                    Box some = box;
+                    some.n = n, some.n_end = n + 1;
+                    some.low[0] = o, some.high[0] = o + 2, some.low[1] = w, some.high[1] = w + many;
+                    with_care(some);
+                }
+            }
+        if (job.streaming) stream_fence();
+    }
+};
+#endif
 
 }  // namespace
 }  // namespace poolgrad
