@@ -418,7 +418,8 @@ template <class E> struct Averager {
                         const int64_t at = window.position * inner, count = end - o;
                         if constexpr (has_in_order)
                             if (streaming && axis.stride == 1) {
-                                some == 2 ? threes_in_order<2>(y + o * inner, from, at, count, by) : threes_in_order<1>(y + o * inner, from, at, count, by);
+                                some == 2 ? threes_in_order<2>(y + o * inner, from, at, count, by)
+                                          : threes_in_order<1>(y + o * inner, from, at, count, by);
                                 continue;
                             }
                         if constexpr (has_several)

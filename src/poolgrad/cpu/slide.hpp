@@ -292,7 +292,7 @@ template <class Order, What what> struct SlidingThrees {
         if constexpr (writes_code) code = static_cast<char*>(job.code.data) + outer_offset(job.code, n) + o * code_step + w * inner;
         Keys sum{};
         const auto block_at = [&](int64_t c, Stored* to, int64_t to_step, int64_t to_row) __attribute__((always_inline)) {
-            const auto winners = [&](int r, Item (&winner)[many]) __attribute__((always_inline)) {
+            const auto winners = [&](int r, Item(&winner)[many]) __attribute__((always_inline)) {
                 Item item[many + 2];
                 Keys total{};   // of its own, so that rows need not wait for each other
                 for (int i = 0; i < many + 2; ++i) {
