@@ -440,8 +440,7 @@ bool Plan::turns(Map map, DType type) const {
     // Of short rows too, columns are compared in registers (in_pairs in scan.cpp).
     const bool twos = along.stride == 2 && along.window == 2 && along.dilation == 1 && along.before == 0;
     const bool paired = twos && vector_bytes == 64 && bytes >= 4 && 2 * along.count >= lanes;
-    // Winners are found on the way.
-    const bool around = bytes >= (vector_bytes == 64 ? 2 : 4) && vector_bytes >= 32 && around_elements(g_) && out_size(1) >= lanes;
+    const bool around = vector_bytes == 64 && bytes > 1 && around_elements(g_) && out_size(1) >= lanes;   // winners are found on the way
     const bool in_rows = vector_bytes == 32 && bytes == 4 && along.stride == 1 && visits_ > 5;            // which share most of their work
     const bool repeated = few_windows(along) && few_windows(g_.axes[std::max(0, g_.rank - 2)]);   // rows are, and most of what they hold
     switch (map) {
