@@ -4,6 +4,8 @@ a vector.
 Values are small integers, so sums are exact in every type and selections are full of ties.
 """
 
+import math
+
 import numpy as np
 import pytest
 import reference as ref
@@ -1268,6 +1270,39 @@ def test_small_images_that_windows_fill(rng, n, dtype):
     with_gaps = [np.repeat(array, 2, axis=1)[:, ::2] for array in (x, g)]
     for name, call in calls.items():
         assert_same_bits(call(*with_gaps), call(x, g), name)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "int32"])
+@pytest.mark.parametrize("axes", [(3, 1), (3, 2), (2, 2), (7, 1)], ids=lambda axes: f"k{axes[0]}s{axes[1]}")
+@pytest.mark.parametrize("spatial", [(94, 91), (13, 28, 25)], ids=["images", "volumes"])
+def test_what_is_written_past_the_caches(rng, spatial, axes, dtype):
+    """Large results of whole lines of channels are written in another way: an image is the same by itself and among
+    others."""
+    channels = 80
+    count = (1 << 23) // (math.prod(spatial) * channels * dtype_of(dtype).itemsize) + 1
+    layout = "NHWC" if len(spatial) == 2 else "NDHWC"
+    many, one = (
+        Pool.of((n, *spatial, channels), layout, [pw.regular(size, *axes, "SAME") for size in spatial])
+        for n in (count, 1)
+    )
+    x, v = array_of(rng, many.shape, dtype), array_of(rng, many.shape, dtype, "plain")
+    g = array_of(rng, many.out_shape, dtype)
+    if x.dtype.kind not in "iu":
+        x[-1, 5, 7] = np.nan
+    calls = {
+        "maximum": lambda pool, i: backend.maximum(pool, x[i], "propagate"),
+        "maximum_and_choice": lambda pool, i: backend.maximum_and_choice(pool, x[i], "propagate")[0],
+        "take": lambda pool, i: backend.take(pool, v[i], backend.choose(pool, x[i], "propagate")),
+        "put": lambda pool, i: backend.put(pool, g[i], backend.choose(pool, x[i], "propagate")),
+        "max_put": lambda pool, i: backend.max_put(pool, x[i], g[i], "first", "propagate"),
+        "max_take": lambda pool, i: backend.max_take(pool, x[i], v[i], "first", "propagate"),
+        "mean": lambda pool, i: backend.mean(pool, v[i]),
+        "spread": lambda pool, i: backend.spread(pool, g[i]),
+    }
+    for name, call in calls.items():
+        together = call(many, slice(None))
+        for i in range(count):
+            assert_same_bits(together[i : i + 1], call(one, slice(i, i + 1)), f"{name}, image {i}")
 
 
 def test_large_results_of_small_inputs(rng):
