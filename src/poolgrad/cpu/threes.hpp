@@ -203,9 +203,9 @@ template <class E, int S> struct Threes {
     }
 
     // Whether a window begins one before every element, and rows follow one another: then they are as good as one long row. Its windows read
-    // beyond the ends of rows, where they have padding and chose nothing.
+    // beyond the ends of rows, where they have padding and chose nothing. (Of rows as long as a vector both vectors would reach over both ends.)
     bool joins() const {
-        return S == 1 && around_all(g) && width == along.size && width >= lanes && job.g.step[0] == width && job.code.step[0] == width &&
+        return S == 1 && around_all(g) && width == along.size && width > lanes && job.g.step[0] == width && job.code.step[0] == width &&
                job.gx.step[0] == width;
     }
 
