@@ -7,6 +7,9 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 CORES  := $(shell getconf _NPROCESSORS_ONLN)
 # One more than there are cores: there is always a test that waits for a browser or a cluster.
 PYTEST := $(BIN)/python -m pytest -n $(shell expr $(CORES) + 1) --dist worksteal
+# The kernels are built for the instruction sets of this processor. (`pip install .` builds them for all.)
+LEVELS ?= $(if $(shell grep -som1 flags /proc/cpuinfo),$(if $(shell grep -som1 avx512bw /proc/cpuinfo),avx512;)avx2;baseline,avx512;avx2;baseline)
+KERNELS := $(STAMP)/kernels-$(subst ;,-,$(LEVELS))
 SOURCES := CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp)
 STUDIO := studio/hatch_build.py $(wildcard examples/*) \
 	$(shell find studio/web -name node_modules -prune -o -type f -print 2>/dev/null)
@@ -94,9 +97,9 @@ $(STAMP)/venv: tools/builders.py pyproject.toml studio/pyproject.toml
 
 BUILD := PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --no-deps --editable
 
-$(STAMP)/kernels: $(STAMP)/venv $(SOURCES)
+$(KERNELS): $(STAMP)/venv $(SOURCES)
 	echo "poolgrad: compiling the kernels (some minutes the first time)"
-	$(BUILD) .
+	$(BUILD) . --config-settings 'cmake.define.POOLGRAD_LEVELS=$(LEVELS)'
 	touch $@
 
 $(STAMP)/front-end: $(STAMP)/venv $(STUDIO)
@@ -113,22 +116,22 @@ $(STAMP)/%-group: $(STAMP)/venv
 	touch $@
 
 # Our packages are there by now: pip adds what they need themselves, and for the extras that are named.
-$(STAMP)/package: $(STAMP)/kernels
+$(STAMP)/package: $(KERNELS)
 	$(PIP) poolgrad
 	touch $@
 
-$(STAMP)/studio: $(STAMP)/kernels $(STAMP)/front-end
+$(STAMP)/studio: $(KERNELS) $(STAMP)/front-end
 	$(PIP) 'poolgrad[cli,files]' poolgrad-studio
 	touch $@
 
-$(STAMP)/test: $(STAMP)/kernels $(STAMP)/front-end $(STAMP)/test-group
+$(STAMP)/test: $(KERNELS) $(STAMP)/front-end $(STAMP)/test-group
 	$(PIP) 'poolgrad[cli,files,volumes]' poolgrad-studio
 	touch $@
 
-$(STAMP)/lint: $(STAMP)/kernels $(STAMP)/front-end $(STAMP)/lint-group
+$(STAMP)/lint: $(KERNELS) $(STAMP)/front-end $(STAMP)/lint-group
 	$(PIP) 'poolgrad[cli,files]' poolgrad-studio
 	touch $@
 
-$(STAMP)/bench: $(STAMP)/kernels $(STAMP)/bench-group
+$(STAMP)/bench: $(KERNELS) $(STAMP)/bench-group
 	$(PIP) 'poolgrad[volumes]'
 	touch $@

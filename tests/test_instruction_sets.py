@@ -1,6 +1,11 @@
 """The same bits from the kernels of every instruction set: the default's are held against the reference elsewhere."""
 
+import os
+import platform
+import shutil
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -11,6 +16,8 @@ from poolgrad.windows import Pool
 
 NAMES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 DTYPES = [np.dtype(name) for name in NAMES] + [np.dtype(ml_dtypes.bfloat16)]
+KERNELS = [p for p in Path(__file__).parents[1].glob("src/poolgrad/cpu/*.cpp") if "POOLGRAD_KERNEL" in p.read_text()]
+X86_64 = {"avx2": "-march=x86-64-v3", "avx512": "-march=x86-64-v4"}
 CHANNELS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 130]
 
 
@@ -98,3 +105,15 @@ def test_every_instruction_set_gives_the_same_bits(every_set: list[str], seed: i
 def test_an_unknown_set_is_refused() -> None:
     with pytest.raises(ValueError, match="not one of"):
         cpu.use_instruction_set("mmx")
+
+
+@pytest.mark.skipif(platform.machine().lower() not in ("x86_64", "amd64"), reason="these are sets of x86-64")
+@pytest.mark.parametrize("source", KERNELS, ids=lambda source: source.stem)
+def test_the_compiler_takes_the_sets_that_are_not_built_here(source: Path) -> None:
+    compiler = os.environ.get("CXX") or shutil.which("c++")
+    if not compiler:
+        pytest.skip("there is no C++ compiler")
+    for name in X86_64.keys() - set(cpu.instruction_sets()):
+        options = ["-std=gnu++20", "-fsyntax-only", "-Wno-psabi", X86_64[name], f"-DPOOLGRAD_ISA={name}"]
+        checked = subprocess.run([compiler, *options, str(source)], capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stderr

@@ -24,8 +24,10 @@ namespace poolgrad {
                                           turn_##isa};
 
 POOLGRAD_DECLARE(baseline)
-#if defined(POOLGRAD_X86_64_LEVELS)
+#if defined(POOLGRAD_HAS_avx2)
 POOLGRAD_DECLARE(avx2)
+#endif
+#if defined(POOLGRAD_HAS_avx512)
 POOLGRAD_DECLARE(avx512)
 #endif
 
@@ -42,9 +44,13 @@ struct Available {
     }
     Available() {
         add(kernels_baseline);
-#if defined(POOLGRAD_X86_64_LEVELS)
+#if defined(__x86_64__)
         __builtin_cpu_init();
+#endif
+#if defined(POOLGRAD_HAS_avx2)
         if (__builtin_cpu_supports("x86-64-v3")) add(kernels_avx2);
+#endif
+#if defined(POOLGRAD_HAS_avx512)
         if (__builtin_cpu_supports("x86-64-v4")) add(kernels_avx512);
 #endif
     }

@@ -93,7 +93,7 @@ template <class E> struct Averager {
     using Sum = typename E::Sum;
     using Sums = typename E::Sums;
     static constexpr int lanes = E::lanes;
-    static constexpr bool has_small = lanes > 1 && !for_long_windows<E>;   // windows that are small along a row
+    static constexpr bool has_small = lanes > 1 && !for_long_windows<E> && !is_integer<E> && hurries;   // windows that are small along a row
     // Rows of them at once. Sums of two parts take too many registers, and integers are not worth the code.
     static constexpr bool has_several = has_small && (__is_same(Sum, float) || __is_same(Stored, float));
 
@@ -896,7 +896,7 @@ template <class E> struct Spreader {
     using Weight = decltype(E::weigh(1));
     static constexpr int lanes = E::lanes;
     // Windows of 3 along a row. Not where windows share nothing (sums as narrow as elements), nor where they are long, nor for integers.
-    static constexpr bool has_small = lanes > 1 && sizeof(Sum) == 2 * sizeof(Stored);
+    static constexpr bool has_small = lanes > 1 && sizeof(Sum) == 2 * sizeof(Stored) && hurries;
 
     const Spread& job;
     const Geometry& g;

@@ -71,7 +71,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     // the columns. What that cannot tell (where the first NaN is, which zero came first) is found by visiting every element.
     // Some rows of windows are done together: what was just stored in other pieces than it is read in would have to be waited for.
 
-    static constexpr bool by_columns = mode == Mode::maximum && what != What::take;
+    static constexpr bool by_columns = hurries && mode == Mode::maximum && what != What::take;
     static constexpr bool two_zeros = Order::has_nan || !Order::key_is_value;
     using Natural = Vec<typename IntOf<sizeof(Key)>::natural, lanes>;   // codes that are compared
 
@@ -1127,7 +1127,7 @@ template <class Order, Mode mode, What what> void run(const Scan& job, const Box
     }
     Vectors r(job, order);
     const Geometry& g = *job.geometry;
-    if constexpr (mode == Mode::maximum && what != What::take && Order::key_is_value) {
+    if constexpr (hurries && mode == Mode::maximum && what != What::take && Order::key_is_value) {
 #if defined(__AVX2__) && !defined(__AVX512BW__)
         if constexpr (sizeof(typename Order::Key) >= 4) {
             using Threes = SlidingThrees<Order, what>;
