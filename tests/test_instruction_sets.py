@@ -102,6 +102,36 @@ def test_every_instruction_set_gives_the_same_bits(every_set: list[str], seed: i
                 assert found[name][operation] == expected, (operation, name, dtype, pool)
 
 
+def large_planes(rng: np.random.Generator, item_bytes: int) -> Pool:
+    """Windows that are small, mostly the same on all axes, in more bytes than are read without asking ahead."""
+    rank, window, stride = int(rng.integers(2, 4)), int(rng.integers(2, 4)), int(rng.integers(1, 3))
+    sizes = [int(rng.integers(3, 9)) for _ in range(rank - 2)] + [int(rng.integers(8, 130)) for _ in range(2)]
+    other = int(rng.integers(6 * rank))  # an axis that is not like the rest
+    axes = [
+        windows.regular(size, *((window, stride) if a != other else (3, 3)), str(rng.choice(["SAME", "VALID"])))
+        for a, size in enumerate(sizes)
+    ]
+    channels = 1 + (1 << 20) // (2 * item_bytes * int(np.prod(sizes)))
+    pool = Pool.of((2, channels, *sizes), "NC" + "DHW"[-rank:], axes)
+    if rng.integers(3):
+        return pool
+    return pool.divided_by([[5] + [3] * (w.count - 2) + [7] if w.count > 1 else [4] for w in axes])
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_instruction_set_gives_the_same_averages_of_large_planes(every_set: list[str], seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dtype = DTYPES[(seed // 2) % 3] if seed % 4 else np.dtype(ml_dtypes.bfloat16)
+    pool = large_planes(rng, dtype.itemsize)
+    x, g = numbers(rng, pool.shape, dtype), numbers(rng, pool.out_shape, dtype)
+    on, found = backends.of(x), {}
+    for name in every_set:
+        cpu.use_instruction_set(name)
+        found[name] = canonical(on.mean(pool, x)).tobytes(), canonical(on.spread(pool, g)).tobytes()
+    for name in every_set:
+        assert found[name] == found[every_set[-1]], (name, dtype, pool)
+
+
 def test_an_unknown_set_is_refused() -> None:
     with pytest.raises(ValueError, match="not one of"):
         cpu.use_instruction_set("mmx")

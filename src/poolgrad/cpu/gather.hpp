@@ -70,15 +70,15 @@ template <class T> POOLGRAD_INLINE void write_row(T* to, const T* from, int64_t 
         __builtin_memcpy(to, from, sizeof(T) * static_cast<size_t>(count));
         return;
     }
-    using V = Vec<uint8_t, vector_bytes>;
     const char* source = reinterpret_cast<const char*>(from);
     char* target = reinterpret_cast<char*>(to);
     int64_t bytes = count * static_cast<int64_t>(sizeof(T));
     const int64_t head = smaller(bytes, static_cast<int64_t>(-reinterpret_cast<uintptr_t>(target) & (vector_bytes - 1)));
     __builtin_memcpy(target, source, static_cast<size_t>(head));
     target += head, source += head, bytes -= head;
-    for (; bytes >= vector_bytes; target += vector_bytes, source += vector_bytes, bytes -= vector_bytes) stream(target, load<V>(source));
-    __builtin_memcpy(target, source, static_cast<size_t>(bytes));
+    const int64_t whole = bytes / vector_bytes * vector_bytes;
+    stream_lines(target, source, whole);
+    __builtin_memcpy(target + whole, source + whole, static_cast<size_t>(bytes - whole));
 }
 
 // A row of results that is made phase by phase, `count` elements of each. Unless two phases of single elements take turns,

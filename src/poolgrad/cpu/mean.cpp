@@ -47,6 +47,18 @@ POOLGRAD_INLINE Several<Sums, rows> lanes_from(const Several<Sums, rows>& sums, 
     each<rows>([&](auto r) __attribute__((always_inline)) { moved.of[r] = lanes_from<by, lanes>(sums.of[r], behind.of[r]); });
     return moved;
 }
+template <int lanes, int stride, class Sums, int rows>
+POOLGRAD_INLINE Several<Sums, rows> from_right(const Several<Sums, rows>& sums, const Several<Sums, rows>& behind) {
+    Several<Sums, rows> moved;
+    each<rows>([&](auto r) __attribute__((always_inline)) { moved.of[r] = from_right<lanes, stride>(sums.of[r], behind.of[r]); });
+    return moved;
+}
+template <int lanes, int stride, class Sums, int rows>
+POOLGRAD_INLINE Several<Sums, rows> from_left(const Several<Sums, rows>& before, const Several<Sums, rows>& sums) {
+    Several<Sums, rows> moved;
+    each<rows>([&](auto r) __attribute__((always_inline)) { moved.of[r] = from_left<lanes, stride>(before.of[r], sums.of[r]); });
+    return moved;
+}
 
 // Walks a row of stride * count columns in vectors that begin with those of output 0, `lanes` outputs at a time; the last vector may overlap
 // the one before. at(i) gives the columns from i on; emit(o, left, columns, right) is told those of the outputs from o on, and what lies left
@@ -55,27 +67,18 @@ template <int stride, int lanes, class Sums, class At, class Emit> POOLGRAD_INLI
     const int64_t rest = count - lanes;
     int64_t o = 0;
     Columns<Sums, stride> now = at(0);
-    Sums left = lanes_from<lanes - 1, lanes>(none, now.of[stride - 1]);
+    Sums left = from_left<lanes, stride>(none, now.of[stride - 1]);
     for (; o + lanes <= rest; o += lanes) {
         const Columns<Sums, stride> next = at(stride * (o + lanes));
-        emit(o, left, now, lanes_from<1, lanes>(now.of[0], next.of[0]));
-        left = lanes_from<lanes - 1, lanes>(now.of[stride - 1], next.of[stride - 1]);
+        emit(o, left, now, from_right<lanes, stride>(now.of[0], next.of[0]));
+        left = from_left<lanes, stride>(now.of[stride - 1], next.of[stride - 1]);
         now = next;
     }
     if (o < rest) {
         emit(o, left, now, at(stride * o + 1).of[stride - 1]);
         now = at(stride * rest), left = at(stride * rest - 1).of[0];
     }
-    emit(rest, left, now, lanes_from<1, lanes>(now.of[0], none));
-}
-
-// Whether windows of 3 x 3 begin at every element of rows that follow one another.
-inline bool in_twos(const Geometry& g, const View& result) {
-    const int last = g.rank - 1;
-    if (g.rank < 2 || result.step[last - 1] != g.axes[last].size) return false;
-    for (int a = last - 1; a <= last; ++a)
-        if (const Axis& axis = g.axes[a]; !axis.uniform || axis.stride != 1 || axis.window != 3 || axis.dilation != 1) return false;
-    return true;
+    emit(rest, left, now, from_right<lanes, stride>(now.of[0], none));
 }
 
 inline int64_t row_count(const Geometry& g, const Box& box) {
@@ -606,6 +609,11 @@ template <class E> struct Averager {
 
     // ---- small windows of one channel: sums never leave the registers ----
 
+    // Averages of sums that were made of `columns`.
+    template <int stride> static POOLGRAD_INLINE void write_outputs(Stored* y, Sums sum, const Count& by) {
+        store(y, in_order<lanes, stride>(E::average_lanes(sum, by)));
+    }
+
     // Sums over `count` rows, or any number of them if that is 0. row(t) is where row t begins.
     template <int stride, int count, class Row> static POOLGRAD_INLINE Columns<Sums, stride> columns(Row&& row, int64_t rows, int64_t at) {
         Sums sum[stride];
@@ -679,15 +687,20 @@ template <class E> struct Averager {
         else return sum[i];
     }
 
-    template <int stride> POOLGRAD_INLINE auto ask_for_next(const Rows& from) const {
-        return [x = from.x, fresh = even.fresh, rows = even.fresh_count, soon = even.soon](int64_t o) __attribute__((always_inline)) {
-            for (int64_t f = 0; f < rows; ++f)
-                for (int64_t i = stride * lanes - 1; i >= 0; i -= 64 / static_cast<int64_t>(sizeof(Stored))) {
-                    const Stored* const at = x + fresh[f] + stride * o + i;
-                    if (soon) __builtin_prefetch(at, 0, 3);
-                    else __builtin_prefetch(at, 0, 2);
-                }
-        };
+    // Called as every vector of outputs is made, `more` elements behind where that reads. Where windows two apart share columns, each line is asked for once;
+    // else as often as a vector of it is read (see asks_twice).
+    template <int stride, bool once> POOLGRAD_INLINE auto ask_for_next(const Rows& from) const {
+        return [x = from.x, fresh = even.fresh, rows = even.fresh_count, soon = even.soon](int64_t o, int64_t more = 0)
+                   __attribute__((always_inline)) {
+                       constexpr int64_t line = 64 / sizeof(Stored), step = stride * lanes;
+                       if (once && line > step && stride * o % line) return;
+                       for (int64_t f = 0; f < rows; ++f)
+                           for (int64_t i = (once ? larger(line, step) : step) - 1; i >= 0; i -= line) {
+                               const Stored* const at = x + fresh[f] + more + stride * o + i;
+                               if (soon) __builtin_prefetch(at, 0, 3);
+                               else __builtin_prefetch(at, 0, 2);
+                           }
+                   };
     }
 
     // A column that a window lacks is -0 here and changes no sum. Several rows of windows only where nothing is asked for ahead.
@@ -700,7 +713,7 @@ template <class E> struct Averager {
     template <int stride, int window, int before, int count> POOLGRAD_INLINE void one_row(Stored* y, const Count& given, Rows given_rows) const {
         const Count by = given;
         const Rows from = given_rows;
-        const auto ask = ask_for_next<stride>(from);
+        const auto ask = ask_for_next<stride, (stride == 2 && window > 2)>(from);
         const Stored* row[count ? count : 1];   // where no store can change it
         for (int t = 0; t < count; ++t) row[t] = from.x + from.taps[t].offset;
         const auto row_at = [&](int64_t t) __attribute__((always_inline)) { return count ? row[t] : from.x + from.taps[t].offset; };
@@ -712,10 +725,11 @@ template <class E> struct Averager {
                 sum = before ? left + own.of[0] : own.of[0];
                 if constexpr (stride == 2) sum = plus(sum, own.of[1]);
                 if constexpr (before + stride < window) sum = plus(sum, right);
-                if (o == 0) first = sum;
-                store(y + o, E::average_lanes(sum, by));
+                if (before && o == 0) first = sum;
+                write_outputs<stride>(y + o, sum, by);
             });
-        if (even.begin > 0) y[0] = E::average_one(lane_of(first, 0), taps[0].divisor * even.other[0].divisor);
+        if (even.begin > 0)
+            y[0] = E::average_one(before ? lane_of(first, 0) : sum_of(even.other[0], from.x), taps[0].divisor * even.other[0].divisor);
         if (even.end < axis.count) y[axis.count - 1] = E::average_one(lane_of(sum, lanes - 1), taps[0].divisor * even.other[even.others - 1].divisor);
     }
 
@@ -723,7 +737,7 @@ template <class E> struct Averager {
 
     template <int stride, int window> void even_windows(Stored* y, const Count& by) const {
         const Rows from = rows();
-        const auto ask = ask_for_next<stride>(from);
+        const auto ask = ask_for_next<stride, (stride == 2 && window > 2)>(from);
         const int64_t step = stride * lanes, before = axis.before, end = even.end;
         const int64_t last = smaller(end - lanes, floor_div(axis.size + before - 2 * step, stride));
         int64_t o = even.begin;
@@ -735,8 +749,9 @@ template <class E> struct Averager {
                 Sums sum = now.of[0];
                 if constexpr (stride == 1) sum += lanes_from<1, lanes>(now.of[0], next.of[0]);
                 else sum += now.of[1];
-                if constexpr (window == 3) sum += lanes_from<2 / stride, lanes>(now.of[0], next.of[0]);
-                store(y + o, E::average_lanes(sum, by));
+                if constexpr (window == 3 && stride == 1) sum += lanes_from<2, lanes>(now.of[0], next.of[0]);
+                if constexpr (window == 3 && stride == 2) sum += from_right<lanes, 2>(now.of[0], next.of[0]);
+                write_outputs<stride>(y + o, sum, by);
                 now = next;
             }
         }
@@ -749,42 +764,83 @@ template <class E> struct Averager {
             if constexpr (stride == 1) sum += columns<1>(from, at + 1).of[0];
             else sum += now.of[1];
             if constexpr (window == 3) sum += columns<stride>(from, at + 3 - stride).of[stride - 1];
-            store(y + o, E::average_lanes(sum, by));
+            write_outputs<stride>(y + o, sum, by);
         }
     }
 
-    // Windows of 3 x 3 with stride 1: this row and the next, which reads one more row.
-    void two_rows(Stored* y, const Count& given) const {
+    // This row of windows and the next, which are as high as they are long: rows that both read are read once.
+    using Two = Several<Sums, 2>;
+    template <int stride, int window, int planes> static POOLGRAD_INLINE Columns<Two, stride> columns_of_two(const Stored* first_row,
+                                                                                                             const Rows& from, int64_t step,
+                                                                                                             int64_t at) {
+        Sums sum[2][stride];
+        const auto plane = [&](const Stored* row, bool first) __attribute__((always_inline)) {
+            each<stride + window>([&](auto r) __attribute__((always_inline)) {
+                Sums one[stride];
+                if constexpr (stride == 2 && __is_same(E, BrainSum)) E::template widen_pairs<lanes>(row + r * step, one[0], one[1]);
+                else
+                    for (int u = 0; u < stride; ++u) one[u] = E::widen_lanes(row + r * step + u * lanes);
+                for (int u = 0; u < stride; ++u) {
+                    if constexpr (r < window) sum[0][u] = first && r == 0 ? one[u] : plus(sum[0][u], one[u]);
+                    if constexpr (r >= stride) sum[1][u] = first && r == stride ? one[u] : plus(sum[1][u], one[u]);
+                }
+            });
+        };
+        plane(first_row + at, true);
+        for (int64_t t = window; planes == 0 && t < from.count; t += window) plane(from.x + from.taps[t].offset + at, false);
+        if constexpr (stride == 1) return {{{{sum[0][0], sum[1][0]}}}};
+        else if constexpr (__is_same(E, BrainSum)) return {{{{sum[0][0], sum[1][0]}}, {{sum[0][1], sum[1][1]}}}};
+        else
+            return {{{{every_second<0, lanes>(sum[0][0], sum[0][1]), every_second<0, lanes>(sum[1][0], sum[1][1])}},
+                     {{every_second<1, lanes>(sum[0][0], sum[0][1]), every_second<1, lanes>(sum[1][0], sum[1][1])}}}};
+    }
+
+    template <int stride, int window, int before, int planes> void two_rows(Stored* y, const Count& given) const {
         const Count by = given;
         const Rows from = rows();
-        const auto ask = ask_for_next<1>(from);
-        const int64_t step = taps[1].offset - taps[0].offset, count = axis.count;
-        const Stored* row = x + taps[0].offset;
-        Several<Sums, 2> sum, first;
-        whole_row<1, lanes>(
-            count, Several<Sums, 2>{{nothing(), nothing()}},
-            [=](int64_t i) __attribute__((always_inline)) {
-                Sums one[4];
-                for (int t = 0; t < 4; ++t) one[t] = E::widen_lanes(row + t * step + i);
-                return Columns<Several<Sums, 2>, 1>{{{{plus(plus(one[0], one[1]), one[2]), plus(plus(one[1], one[2]), one[3])}}}};
-            },
-            [&](int64_t o, const Several<Sums, 2>& left, const Columns<Several<Sums, 2>, 1>& own, const Several<Sums, 2>& right)
-                __attribute__((always_inline)) {
-                    ask(o), ask(o + count);
-                    sum = left + own.of[0] + right;
-                    if (o == 0) first = sum;
-                    store(y + o, E::average_lanes(sum.of[0], by));
-                    store(y + count + o, E::average_lanes(sum.of[1], by));
-                });
-        const auto one = [&](int64_t o, Sums sums, int lane, int64_t along) { y[o] = E::average_one(lane_of(sums, lane), taps[0].divisor * along); };
-        if (even.begin > 0) {
-            one(0, first.of[0], 0, even.other[0].divisor);
-            one(count, first.of[1], 0, even.other[0].divisor);
-        }
-        if (even.end < count) {
-            one(count - 1, sum.of[0], lanes - 1, even.other[even.others - 1].divisor);
-            one(2 * count - 1, sum.of[1], lanes - 1, even.other[even.others - 1].divisor);
-        }
+        const auto ask = ask_for_next<stride, (stride == 2 && window > 2)>(from);
+        const int64_t step = job.x.step[g.rank - 2], count = axis.count;
+        const Stored* const row = from.x + from.taps[0].offset;
+        Two sum, first;
+        whole_row<stride, lanes>(
+            count, Two{{nothing(), nothing()}},
+            [=](int64_t i) __attribute__((always_inline)) { return columns_of_two<stride, window, planes>(row, from, step, i); },
+            [&](int64_t o, const Two& left, const Columns<Two, stride>& own, const Two& right) __attribute__((always_inline)) {
+                ask(o), ask(o, stride * step);
+                sum = before ? left + own.of[0] : own.of[0];
+                if constexpr (stride == 2) sum = sum + own.of[1];
+                if constexpr (before + stride < window) sum = sum + right;
+                if (before && o == 0) first = sum;
+                write_outputs<stride>(y + o, sum.of[0], by);
+                write_outputs<stride>(y + count + o, sum.of[1], by);
+            });
+        each<2>([&](auto r) __attribute__((always_inline)) {   // not by a variable: what it selects would lie in memory
+            const auto at_end = [&](int64_t o, Sum total, const typename Even::Other& other) {
+                y[r * count + o] = E::average_one(total, taps[0].divisor * other.divisor);
+            };
+            if (even.begin > 0) at_end(0, before ? lane_of(first.of[r], 0) : sum_of(even.other[0], x + r * stride * step), even.other[0]);
+            if (even.end < count) at_end(count - 1, lane_of(sum.of[r], lanes - 1), even.other[even.others - 1]);
+        });
+    }
+    template <int stride, int window, int before> void two_rows(Stored* y, const Count& by) const {
+        tap_count == window ? two_rows<stride, window, before, 1>(y, by) : two_rows<stride, window, before, 0>(y, by);
+    }
+
+    // Whether rows of whole windows are made in twos: rows of results follow one another, and the rows of windows as their columns do.
+    bool in_twos() const {
+        if (g.rank < 2 || !even.whole || job.y.step[g.rank - 2] != axis.count) return false;
+        const Axis& down = g.axes[g.rank - 2];
+        if (axis.stride == 2 && (!has_several || vector_bytes != 32 || !ahead || axis.window == 2)) return false;
+        return down.uniform && down.stride == axis.stride && down.window == axis.window && down.dilation == 1 &&
+               (axis.stride == 2 || axis.window == 3);
+    }
+    void two_rows(Stored* y, const Count& by) const {
+        if constexpr (has_several && vector_bytes == 32)
+            if (axis.stride == 2) {
+                if (axis.window == 2) return two_rows<2, 2, 0>(y, by);
+                return axis.before ? two_rows<2, 3, 1>(y, by) : two_rows<2, 3, 0>(y, by);
+            }
+        two_rows<1, 3, 1>(y, by);
     }
 
     // This row of windows, or some.
@@ -802,18 +858,21 @@ template <class E> struct Averager {
             return axis.before ? whole_windows<2, 3, 1, 0>(y, by, some) : whole_windows<2, 3, 0, 0>(y, by, some);
         }
         for (int64_t i = 0; i < even.others; ++i) {
-            const auto& [output, position, length, along] = even.other[i];
-            Sum sum = column(position);
-            for (int64_t j = 1; j < length; ++j) sum = sum + column(position + j);
-            y[output] = E::average_one(sum, taps[0].divisor * along);
+            const typename Even::Other& window = even.other[i];
+            y[window.output] = E::average_one(sum_of(window, x), taps[0].divisor * window.divisor);
         }
         if (every) two ? even_windows<1, 2>(y, by) : even_windows<1, 3>(y, by);
         else two ? even_windows<2, 2>(y, by) : even_windows<2, 3>(y, by);
     }
 
-    POOLGRAD_INLINE Sum column(int64_t at) const {
-        Sum sum = E::widen_one(x[taps[0].offset + at]);
-        for (int64_t t = 1; t < tap_count; ++t) sum = sum + E::widen_one(x[taps[t].offset + at]);
+    Sum sum_of(const typename Even::Other& window, const Stored* x) const {
+        const auto column = [&](int64_t at) {
+            Sum sum = E::widen_one(x[taps[0].offset + at]);
+            for (int64_t t = 1; t < tap_count; ++t) sum = sum + E::widen_one(x[taps[t].offset + at]);
+            return sum;
+        };
+        Sum sum = column(window.position);
+        for (int64_t j = 1; j < window.length; ++j) sum = sum + column(window.position + j);
         return sum;
     }
 
@@ -844,7 +903,7 @@ template <class E> struct Averager {
         const int64_t images = even.soon ? 1 : box.n_end - box.n;
         LineWriter<Stored> lines(in_lines ? images : 0, 2 * (w1 - w0) * g.inner, scratch, 6);
         const Axis& down = g.axes[larger(0, last - 1)];
-        const bool in_pairs = registers && even.whole && in_twos(g, job.y);
+        const bool in_pairs = has_small && registers && in_twos();
         Count by(1);
         for (int64_t first = box.n; first < box.n_end; first += images) {
             int64_t known = INT64_MAX, moved = 0;   // a row whose taps are those of the rows below it, moved
@@ -858,7 +917,7 @@ template <class E> struct Averager {
                 }
                 known = last > 0 && down.uniform && at >= down.even_begin ? at : INT64_MAX;
                 const int64_t alike = known == at ? smaller(down.even_end, box.high[last - 1]) - at : 1;
-                const bool two = in_pairs && tap_count == 3 && alike > 1;
+                const bool two = in_pairs && alike > 1 && span(down, at).length == axis.window;
                 const int64_t channels = rows_of_channels(alike);
                 const int64_t some = two ? 2 : registers && even.whole && ahead == 0 && !in_lines ? larger(1, alike) : channels;
                 for (int64_t n = first; n < first + images; ++n) {

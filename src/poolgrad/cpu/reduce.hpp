@@ -52,6 +52,12 @@ template <class T> POOLGRAD_INLINE void ask_for(const T* p, int64_t count) {
     for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(p + i, 0, 2);
 }
 
+// Writes vectors past the caches. Where these are whole cache lines, nothing else is written between the parts of one, which would take long.
+template <class T> POOLGRAD_INLINE void stream_lines(T* to, const T* from, int64_t count) {
+    constexpr int lanes = vector_bytes / sizeof(T);
+    for (int64_t i = 0; i < count; i += lanes) stream(to + i, load<Vec<T, lanes>>(from + i));
+}
+
 // Writes rows that follow one another in memory, past the caches and in whole cache lines, although rows end anywhere. Several
 // images may take turns: each keeps the begin of its next line until the row that completes it.
 template <class T> class LineWriter {
@@ -102,8 +108,9 @@ public:
             __builtin_memcpy(to, from, static_cast<size_t>(head));
             to += head, from += head, bytes -= head;
         }
-        for (; bytes >= line; to += line, from += line, bytes -= line)
-            for (int64_t i = 0; i < line; i += vector_bytes) stream(to + i, load<Vec<uint8_t, vector_bytes>>(from + i));
+        const int64_t whole = bytes / line * line;
+        stream_lines(to, from, whole);
+        to += whole, from += whole, bytes -= whole;
         __builtin_memcpy(run->bytes, from, line);
         run->to = to, run->kept = bytes;
     }

@@ -9,12 +9,6 @@
 namespace poolgrad {
 namespace {
 
-// Writes whole cache lines past the caches, one after the other: lines of which something else is written between their parts take long.
-template <class T> POOLGRAD_INLINE void stream_lines(T* to, const T* from, int64_t count) {
-    constexpr int lanes = vector_bytes / sizeof(T);
-    for (int64_t i = 0; i < count; i += lanes) stream(to + i, load<Vec<T, lanes>>(from + i));
-}
-
 template <class Order, What what> struct Sliding {
     using Stored = typename Order::Stored;
     using Key = typename Order::Key;

@@ -359,13 +359,45 @@ template <class V> POOLGRAD_INLINE auto beside(V a, V b) {
                __attribute__((always_inline)) { return __builtin_shufflevector(a, b, i...); }(std::make_integer_sequence<int, 2 * lanes>{});
 }
 
+// Four sums of every second column are gathered with AVX2 so that the middle two are exchanged: to put them right takes as long as all the rest.
+// Their neighbours are found accordingly, and only the results put in order.
+template <int lanes, int stride> constexpr bool crossed = vector_bytes == 32 && lanes == 4 && stride == 2;
+
 // Every second one of two vectors of sums, beginning with `first`.
 template <int first, int lanes, class Sums> POOLGRAD_INLINE Sums every_second(Sums sums, Sums behind) {
     return by_parts(sums, behind, [](auto a, auto b) __attribute__((always_inline)) {
-        return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-            return __builtin_shufflevector(a, b, (2 * i + first)...);
-        }(std::make_integer_sequence<int, lanes>{});
+        if constexpr (crossed<lanes, 2>) return __builtin_shufflevector(a, b, first, 4 + first, 2 + first, 6 + first);
+        else
+            return [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+                return __builtin_shufflevector(a, b, (2 * i + first)...);
+            }(std::make_integer_sequence<int, lanes>{});
     });
+}
+
+// What lies right of each, if `behind` follows; and left of each, if they follow `before`.
+template <int lanes, int stride, class Sums> POOLGRAD_INLINE Sums from_right(Sums sums, Sums behind) {
+#if defined(__AVX2__)
+    if constexpr (crossed<lanes, stride>)
+        return by_parts(sums, behind, [](auto a, auto b) __attribute__((always_inline)) {
+            const __m256d here = reinterpret_cast<__m256d>(a), ends = _mm256_shuffle_pd(here, reinterpret_cast<__m256d>(b), 1);
+            return reinterpret_cast<decltype(a)>(_mm256_permute2f128_pd(here, ends, 0x21));   // 2, 3, 1, 4
+        });
+#endif
+    return lanes_from<1, lanes>(sums, behind);
+}
+template <int lanes, int stride, class Sums> POOLGRAD_INLINE Sums from_left(Sums before, Sums sums) {
+#if defined(__AVX2__)
+    if constexpr (crossed<lanes, stride>)
+        return by_parts(before, sums, [](auto a, auto b) __attribute__((always_inline)) {
+            const __m256d here = reinterpret_cast<__m256d>(b), ends = _mm256_shuffle_pd(reinterpret_cast<__m256d>(a), here, 4);
+            return reinterpret_cast<decltype(a)>(_mm256_permute2f128_pd(ends, here, 0x21));   // 3, 6, 4, 5
+        });
+#endif
+    return lanes_from<lanes - 1, lanes>(before, sums);
+}
+template <int lanes, int stride, class V> POOLGRAD_INLINE V in_order(V results) {
+    if constexpr (crossed<lanes, stride>) return __builtin_shufflevector(results, results, 0, 2, 1, 3);
+    else return results;
 }
 
 template <bool condition, class A, class B> struct If {
