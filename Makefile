@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 CORES  := $(shell getconf _NPROCESSORS_ONLN)
 # One more than there are cores: there is always a test that waits for a browser or a cluster.
 PYTEST := $(BIN)/python -m pytest -n $(shell expr $(CORES) + 1) --dist worksteal
-# The kernels are built for the instruction sets of this processor. (`pip install .` builds them for all.)
+# The kernels are built without AVX-512 where the processor has none. (`pip install .` builds them for all instruction sets.)
 LEVELS ?= $(if $(shell grep -som1 flags /proc/cpuinfo),$(if $(shell grep -som1 avx512bw /proc/cpuinfo),avx512;)avx2;baseline,avx512;avx2;baseline)
 KERNELS := $(STAMP)/kernels-$(subst ;,-,$(LEVELS))
 SOURCES := CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp)
@@ -100,6 +100,7 @@ BUILD := PATH="$(CURDIR)/$(BIN):$$PATH" $(PIP) --no-build-isolation --no-deps --
 $(KERNELS): $(STAMP)/venv $(SOURCES)
 	echo "poolgrad: compiling the kernels (some minutes the first time)"
 	$(BUILD) . --config-settings 'cmake.define.POOLGRAD_LEVELS=$(LEVELS)'
+	rm -f $(STAMP)/kernels*   # those of other sets, which are not installed any more
 	touch $@
 
 $(STAMP)/front-end: $(STAMP)/venv $(STUDIO)

@@ -41,8 +41,8 @@ def main() -> int:
     if arguments.out:
         records.save(record, arguments.out)
     if whole:
-        report.write(record, DOCS)
-        print(f"page and picture: {DOCS.relative_to(ROOT)}/cpu.md, cpu.svg")
+        page = report.write(record, DOCS)
+        print(f"page and picture: {page.relative_to(ROOT)}, {page.stem}.svg")
     status = compare.compare(arguments.compare, record, arguments.threshold) if arguments.compare else 0
     return max(status, int(any(row.fault for row in records.rows(record))))
 

@@ -66,6 +66,7 @@ def describe(threads: int) -> dict[str, object]:
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "processor": _processor(),
+        "kernels": _kernels(),
         "cores": os.cpu_count(),
         "threads": threads,
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
@@ -81,6 +82,16 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _kernels() -> str:
+    """The instruction set of the kernels that run, which the build may have left behind the processor's."""
+    try:
+        from poolgrad import cpu
+
+        return cpu.instruction_set()
+    except ImportError:
+        return "none"
 
 
 def _processor() -> str:

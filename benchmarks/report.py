@@ -1,4 +1,4 @@
-"""Shows a run: a table on the console, and the page docs/benchmarks/cpu.md with its picture."""
+"""Shows a run: a table on the console, and its page in docs/benchmarks with a picture."""
 
 from __future__ import annotations
 
@@ -43,12 +43,23 @@ def show(record: Record, console: Console) -> None:
         console.print(Text.assemble(mark, goal, (outcome.found, "dim")))
 
 
-def write(record: Record, folder: Path) -> None:
-    """cpu.md and cpu.svg."""
+def write(record: Record, folder: Path) -> Path:
+    """Writes the page of a run and the picture beside it; returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    every = rows(record)
-    (folder / "cpu.svg").write_text(picture.draw(every, headline(record)))
-    (folder / "cpu.md").write_text(page(record))
+    name = page_name(record)
+    (folder / f"{name}.svg").write_text(picture.draw(rows(record), headline(record)))
+    path = folder / f"{name}.md"
+    path.write_text(page(record))
+    return path
+
+
+def page_name(record: Record) -> str:
+    """`cpu` for AVX-512; races with other kernels have pages of their own."""
+    machine = record["machine"]
+    kernels = machine.get(
+        "kernels", "avx512" if "AVX-512" in machine["processor"] else "avx2"
+    )  # older records only say what there is
+    return "cpu" if kernels == "avx512" else f"cpu-{kernels}"
 
 
 def headline(record: Record) -> str:
@@ -157,7 +168,7 @@ def page(record: Record) -> str:
         "# CPU benchmarks",
         "Written by `make bench`; do not edit. How to read it: [Reading the tables](#reading-the-tables).",
         f"{headline(record)}  \n{machine['system']}  \n{versions}",
-        "![Speed-up over the best peer, and fraction of the memory limit](cpu.svg)",
+        f"![Speed-up over the best peer, and fraction of the memory limit]({page_name(record)}.svg)",
         "\n".join(f"* {line[0].upper()}{line[1:]}" for line in summary(every)),
         "## Goals",
         _goal_table(record),

@@ -391,7 +391,7 @@ def test_rows_that_lie_in_the_same_windows_have_the_bits_of_single_ones(rng, dty
 def test_averages_that_go_past_the_caches_have_the_bits_of_small_ones(rng, dtype, k, s):
     """Rows that end within a cache line, in a result of more than 8 MiB, against every plane alone."""
     for width in (150, 250):
-        count = (1 << 23) // dtype_of(dtype).itemsize // (250 * width) + 1
+        count = (1 << 23) * s * s // dtype_of(dtype).itemsize // (250 * width) + 1
         windows = [pw.regular(250, k, s, "SAME"), pw.regular(width, k, s, "SAME")]
         whole, alone = Pool.of((count, 250, width), "CHW", windows), Pool.of((1, 250, width), "CHW", windows)
         x, g = array_of(rng, whole.shape, dtype), array_of(rng, whole.out_shape, dtype)

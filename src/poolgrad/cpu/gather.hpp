@@ -77,7 +77,7 @@ template <class T> POOLGRAD_INLINE void write_row(T* to, const T* from, int64_t 
     __builtin_memcpy(target, source, static_cast<size_t>(head));
     target += head, source += head, bytes -= head;
     const int64_t whole = bytes / vector_bytes * vector_bytes;
-    stream_lines(target, source, whole);
+    stream_vectors(target, source, whole);
     __builtin_memcpy(target + whole, source + whole, static_cast<size_t>(bytes - whole));
 }
 

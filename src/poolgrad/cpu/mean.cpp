@@ -97,7 +97,7 @@ template <class E> struct Averager {
     using Sums = typename E::Sums;
     static constexpr int lanes = E::lanes;
     static constexpr bool has_small = lanes > 1 && !for_long_windows<E> && !is_integer<E> && hurries;   // windows that are small along a row
-    // Rows of them at once. Sums of two parts take too many registers, and integers are not worth the code.
+    // Rows of them at once. Sums of two parts take too many registers.
     static constexpr bool has_several = has_small && (__is_same(Sum, float) || __is_same(Stored, float));
 
     const Mean& job;
@@ -687,20 +687,21 @@ template <class E> struct Averager {
         else return sum[i];
     }
 
-    // Called as every vector of outputs is made, `more` elements behind where that reads. Where windows two apart share columns, each line is asked for once;
-    // else as often as a vector of it is read (see asks_twice).
-    template <int stride, bool once> POOLGRAD_INLINE auto ask_for_next(const Rows& from) const {
-        return [x = from.x, fresh = even.fresh, rows = even.fresh_count, soon = even.soon](int64_t o, int64_t more = 0)
-                   __attribute__((always_inline)) {
-                       constexpr int64_t line = 64 / sizeof(Stored), step = stride * lanes;
-                       if (once && line > step && stride * o % line) return;
-                       for (int64_t f = 0; f < rows; ++f)
-                           for (int64_t i = (once ? larger(line, step) : step) - 1; i >= 0; i -= line) {
-                               const Stored* const at = x + fresh[f] + more + stride * o + i;
-                               if (soon) __builtin_prefetch(at, 0, 3);
-                               else __builtin_prefetch(at, 0, 2);
-                           }
-                   };
+    // What is called with every vector of outputs that is made, so that what the rows below read is there in time; `more` elements further on
+    // than `ahead`. Where windows two apart share columns, a line is asked for once, else with every vector of it (see asks_twice).
+    template <int stride, int window> POOLGRAD_INLINE auto ask_for_next(const Rows& from) const {
+        return [x = from.x, fresh = even.fresh, rows = even.fresh_count, soon = even.soon, begin = even.whole ? 0 : even.begin](
+                   int64_t o, int64_t more = 0) __attribute__((always_inline)) {
+            constexpr int64_t line = 64 / sizeof(Stored), step = stride * lanes;
+            constexpr bool once = stride == 2 && window == 3 && line > step;
+            if (once && stride * (o - begin) % line) return;
+            for (int64_t f = 0; f < rows; ++f)
+                for (int64_t i = (once ? line : step) - 1; i >= 0; i -= line) {
+                    const Stored* const at = x + fresh[f] + more + stride * o + i;
+                    if (soon) __builtin_prefetch(at, 0, 3);
+                    else __builtin_prefetch(at, 0, 2);
+                }
+        };
     }
 
     // A column that a window lacks is -0 here and changes no sum. Several rows of windows only where nothing is asked for ahead.
@@ -713,7 +714,7 @@ template <class E> struct Averager {
     template <int stride, int window, int before, int count> POOLGRAD_INLINE void one_row(Stored* y, const Count& given, Rows given_rows) const {
         const Count by = given;
         const Rows from = given_rows;
-        const auto ask = ask_for_next<stride, (stride == 2 && window > 2)>(from);
+        const auto ask = ask_for_next<stride, window>(from);
         const Stored* row[count ? count : 1];   // where no store can change it
         for (int t = 0; t < count; ++t) row[t] = from.x + from.taps[t].offset;
         const auto row_at = [&](int64_t t) __attribute__((always_inline)) { return count ? row[t] : from.x + from.taps[t].offset; };
@@ -737,7 +738,7 @@ template <class E> struct Averager {
 
     template <int stride, int window> void even_windows(Stored* y, const Count& by) const {
         const Rows from = rows();
-        const auto ask = ask_for_next<stride, (stride == 2 && window > 2)>(from);
+        const auto ask = ask_for_next<stride, window>(from);
         const int64_t step = stride * lanes, before = axis.before, end = even.end;
         const int64_t last = smaller(end - lanes, floor_div(axis.size + before - 2 * step, stride));
         int64_t o = even.begin;
@@ -768,26 +769,25 @@ template <class E> struct Averager {
         }
     }
 
-    // This row of windows and the next, which are as high as they are long: rows that both read are read once.
+    // This row of windows of 3 x 3 and the next: rows that both read are read once. There is one plane of them, or if `planes` is 0 any number.
     using Two = Several<Sums, 2>;
-    template <int stride, int window, int planes> static POOLGRAD_INLINE Columns<Two, stride> columns_of_two(const Stored* first_row,
-                                                                                                             const Rows& from, int64_t step,
-                                                                                                             int64_t at) {
+    template <int stride, int planes>
+    static POOLGRAD_INLINE Columns<Two, stride> columns_of_two(const Stored* first_row, const Rows& from, int64_t step, int64_t at) {
         Sums sum[2][stride];
         const auto plane = [&](const Stored* row, bool first) __attribute__((always_inline)) {
-            each<stride + window>([&](auto r) __attribute__((always_inline)) {
+            each<stride + 3>([&](auto r) __attribute__((always_inline)) {
                 Sums one[stride];
                 if constexpr (stride == 2 && __is_same(E, BrainSum)) E::template widen_pairs<lanes>(row + r * step, one[0], one[1]);
                 else
                     for (int u = 0; u < stride; ++u) one[u] = E::widen_lanes(row + r * step + u * lanes);
                 for (int u = 0; u < stride; ++u) {
-                    if constexpr (r < window) sum[0][u] = first && r == 0 ? one[u] : plus(sum[0][u], one[u]);
+                    if constexpr (r < 3) sum[0][u] = first && r == 0 ? one[u] : plus(sum[0][u], one[u]);
                     if constexpr (r >= stride) sum[1][u] = first && r == stride ? one[u] : plus(sum[1][u], one[u]);
                 }
             });
         };
         plane(first_row + at, true);
-        for (int64_t t = window; planes == 0 && t < from.count; t += window) plane(from.x + from.taps[t].offset + at, false);
+        for (int64_t t = 3; planes == 0 && t < from.count; t += 3) plane(from.x + from.taps[t].offset + at, false);
         if constexpr (stride == 1) return {{{{sum[0][0], sum[1][0]}}}};
         else if constexpr (__is_same(E, BrainSum)) return {{{{sum[0][0], sum[1][0]}}, {{sum[0][1], sum[1][1]}}}};
         else
@@ -795,52 +795,48 @@ template <class E> struct Averager {
                      {{every_second<1, lanes>(sum[0][0], sum[0][1]), every_second<1, lanes>(sum[1][0], sum[1][1])}}}};
     }
 
-    template <int stride, int window, int before, int planes> void two_rows(Stored* y, const Count& given) const {
+    template <int stride, int before, int planes> void two_rows(Stored* y, const Count& given) const {
         const Count by = given;
         const Rows from = rows();
-        const auto ask = ask_for_next<stride, (stride == 2 && window > 2)>(from);
-        const int64_t step = job.x.step[g.rank - 2], count = axis.count;
+        const auto ask = ask_for_next<stride, 3>(from);
+        const int64_t step = job.x.step[g.rank - 2], count = axis.count, more = larger(0, 2 * stride * step - ahead);
         const Stored* const row = from.x + from.taps[0].offset;
         Two sum, first;
         whole_row<stride, lanes>(
             count, Two{{nothing(), nothing()}},
-            [=](int64_t i) __attribute__((always_inline)) { return columns_of_two<stride, window, planes>(row, from, step, i); },
+            [=](int64_t i) __attribute__((always_inline)) { return columns_of_two<stride, planes>(row, from, step, i); },
             [&](int64_t o, const Two& left, const Columns<Two, stride>& own, const Two& right) __attribute__((always_inline)) {
-                ask(o), ask(o, stride * step);
+                ask(o, more), ask(o, more + stride * step);
                 sum = before ? left + own.of[0] : own.of[0];
                 if constexpr (stride == 2) sum = sum + own.of[1];
-                if constexpr (before + stride < window) sum = sum + right;
+                if constexpr (before + stride < 3) sum = sum + right;
                 if (before && o == 0) first = sum;
                 write_outputs<stride>(y + o, sum.of[0], by);
                 write_outputs<stride>(y + count + o, sum.of[1], by);
             });
         each<2>([&](auto r) __attribute__((always_inline)) {   // not by a variable: what it selects would lie in memory
-            const auto at_end = [&](int64_t o, Sum total, const typename Even::Other& other) {
-                y[r * count + o] = E::average_one(total, taps[0].divisor * other.divisor);
+            const auto at_end = [&](int64_t o, Sum total, const typename Even::Other& window) {
+                y[r * count + o] = E::average_one(total, taps[0].divisor * window.divisor);
             };
             if (even.begin > 0) at_end(0, before ? lane_of(first.of[r], 0) : sum_of(even.other[0], x + r * stride * step), even.other[0]);
             if (even.end < count) at_end(count - 1, lane_of(sum.of[r], lanes - 1), even.other[even.others - 1]);
         });
     }
-    template <int stride, int window, int before> void two_rows(Stored* y, const Count& by) const {
-        tap_count == window ? two_rows<stride, window, before, 1>(y, by) : two_rows<stride, window, before, 0>(y, by);
+    template <int stride, int before> void two_rows(Stored* y, const Count& by) const {
+        tap_count == 3 ? two_rows<stride, before, 1>(y, by) : two_rows<stride, before, 0>(y, by);
     }
 
-    // Whether rows of whole windows are made in twos: rows of results follow one another, and the rows of windows as their columns do.
-    bool in_twos() const {
-        if (g.rank < 2 || !even.whole || job.y.step[g.rank - 2] != axis.count) return false;
-        const Axis& down = g.axes[g.rank - 2];
-        if (axis.stride == 2 && (!has_several || vector_bytes != 32 || !ahead || axis.window == 2)) return false;
-        return down.uniform && down.stride == axis.stride && down.window == axis.window && down.dilation == 1 &&
-               (axis.stride == 2 || axis.window == 3);
-    }
+    // Two apart that pays with AVX2, for images that do not lie in the caches.
+    static constexpr bool has_two_apart = has_several && vector_bytes == 32;
     void two_rows(Stored* y, const Count& by) const {
-        if constexpr (has_several && vector_bytes == 32)
-            if (axis.stride == 2) {
-                if (axis.window == 2) return two_rows<2, 2, 0>(y, by);
-                return axis.before ? two_rows<2, 3, 1>(y, by) : two_rows<2, 3, 0>(y, by);
-            }
-        two_rows<1, 3, 1>(y, by);
+        if constexpr (has_two_apart)
+            if (axis.stride == 2) return axis.before ? two_rows<2, 1>(y, by) : two_rows<2, 0>(y, by);
+        two_rows<1, 1>(y, by);
+    }
+    bool in_twos() const {
+        if (g.rank < 2 || !even.whole || job.y.step[g.rank - 2] != axis.count || (axis.stride == 2 && !(has_two_apart && ahead))) return false;
+        const Axis& down = g.axes[g.rank - 2];
+        return axis.window == 3 && down.uniform && down.window == 3 && down.stride == axis.stride && down.dilation == 1;
     }
 
     // This row of windows, or some.
@@ -903,7 +899,7 @@ template <class E> struct Averager {
         const int64_t images = even.soon ? 1 : box.n_end - box.n;
         LineWriter<Stored> lines(in_lines ? images : 0, 2 * (w1 - w0) * g.inner, scratch, 6);
         const Axis& down = g.axes[larger(0, last - 1)];
-        const bool in_pairs = has_small && registers && in_twos();
+        const bool in_pairs = registers && in_twos();
         Count by(1);
         for (int64_t first = box.n; first < box.n_end; first += images) {
             int64_t known = INT64_MAX, moved = 0;   // a row whose taps are those of the rows below it, moved
@@ -917,7 +913,7 @@ template <class E> struct Averager {
                 }
                 known = last > 0 && down.uniform && at >= down.even_begin ? at : INT64_MAX;
                 const int64_t alike = known == at ? smaller(down.even_end, box.high[last - 1]) - at : 1;
-                const bool two = in_pairs && alike > 1 && span(down, at).length == axis.window;
+                const bool two = in_pairs && alike > 1;
                 const int64_t channels = rows_of_channels(alike);
                 const int64_t some = two ? 2 : registers && even.whole && ahead == 0 && !in_lines ? larger(1, alike) : channels;
                 for (int64_t n = first; n < first + images; ++n) {

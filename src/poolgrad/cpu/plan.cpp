@@ -435,8 +435,9 @@ bool Plan::turns(Map map, DType type) const {
     if (!sums && overlap_ > 16 && bytes > 1) return false;
     const Axis& along = g_.axes[g_.rank - 1];
     const bool in_pairs = along.stride == 2 && along.window == 3 && along.dilation == 1;   // shares stay in registers
-    const bool in_twos = flat && all_threes() && row >= vector_bytes / 2;                  // sums do, two rows at a time
-    const bool few = flat && g_.outer < most_planes && bytes >= 4;                        // one vector of planes or two at a time
+    const bool special = hurried(static_cast<int>(vector_bytes)) && !integer_sums;
+    const bool in_twos = flat && all_threes() && row >= vector_bytes / 2 && special;   // sums do, two rows at a time
+    const bool few = flat && g_.outer < most_planes && bytes >= 4;                    // one vector of planes or two at a time
     // Of short rows too, columns are compared in registers (in_pairs in scan.cpp).
     const bool twos = along.stride == 2 && along.window == 2 && along.dilation == 1 && along.before == 0;
     const bool paired = twos && vector_bytes == 64 && bytes >= 4 && 2 * along.count >= lanes;
@@ -675,6 +676,7 @@ bool Plan::follows_codes(DType type) const {
 bool Plan::by_columns(int64_t bytes) const {
     const Axis& axis = g_.axes[g_.rank - 1];
     const bool together = brought_together(g_);   // also in a single row
+    if (!hurried(kernels().vector_bytes)) return false;
     return few_visits_ && g_.inner * bytes < 64 && axis.uniform && (together || (g_.rank > 1 && !parted(axis.stride, g_.inner)));
 }
 
@@ -686,7 +688,7 @@ bool Plan::only_by_columns(int64_t bytes) const {
 // Whether maxima of vectors of channels are found some neighbours at a time (slide.hpp), which is quicker than doubling. Windows near
 // a NaN are then visited element by element, so where NaN are to be expected only small ones.
 bool Plan::by_neighbours(DType type, bool ignore_nan) const {
-    if (sixteen_bits(type) || g_.inner * dtype_bytes(type) < 64 || !begins_everywhere(g_)) return false;
+    if (!hurried(kernels().vector_bytes) || sixteen_bits(type) || g_.inner * dtype_bytes(type) < 64 || !begins_everywhere(g_)) return false;
     return larger(g_.axes[0].window, g_.axes[1].window) <= (ignore_nan ? 4 : 8);
 }
 

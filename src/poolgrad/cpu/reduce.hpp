@@ -52,8 +52,8 @@ template <class T> POOLGRAD_INLINE void ask_for(const T* p, int64_t count) {
     for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(p + i, 0, 2);
 }
 
-// Writes vectors past the caches. Where these are whole cache lines, nothing else is written between the parts of one, which would take long.
-template <class T> POOLGRAD_INLINE void stream_lines(T* to, const T* from, int64_t count) {
+// Writes whole vectors past the caches, one after the other: a line of which something else is written between its parts takes long.
+template <class T> POOLGRAD_INLINE void stream_vectors(T* to, const T* from, int64_t count) {
     constexpr int lanes = vector_bytes / sizeof(T);
     for (int64_t i = 0; i < count; i += lanes) stream(to + i, load<Vec<T, lanes>>(from + i));
 }
@@ -109,7 +109,7 @@ public:
             to += head, from += head, bytes -= head;
         }
         const int64_t whole = bytes / line * line;
-        stream_lines(to, from, whole);
+        stream_vectors(to, from, whole);
         to += whole, from += whole, bytes -= whole;
         __builtin_memcpy(run->bytes, from, line);
         run->to = to, run->kept = bytes;

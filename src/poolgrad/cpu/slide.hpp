@@ -152,7 +152,7 @@ template <class Order, What what> struct Sliding {
                 const int64_t filled = smaller(some, size - f);
                 for (int64_t j = 0; j < filled; j += lanes)
                     windows_at(f + j, [&](int i, auto value) __attribute__((always_inline)) { store(&kept[i][j], value); });
-                for (int i = 0; i < count; ++i) stream_lines(y + i * y_step + f, kept[i], filled);
+                for (int i = 0; i < count; ++i) stream_vectors(y + i * y_step + f, kept[i], filled);
             }
             return;
         }
@@ -321,7 +321,7 @@ template <class Order, What what> struct SlidingThrees {
                 const int64_t size = smaller(some, inner - c);
                 ask(c, size);
                 for (int64_t i = 0; i < size; i += lanes) block_at(c + i, &kept[0][i], some, many * some);
-                for (int i = 0; i < 2 * many; ++i) stream_lines(y + i / many * y_step + i % many * inner + c, kept[i], size);
+                for (int i = 0; i < 2 * many; ++i) stream_vectors(y + i / many * y_step + i % many * inner + c, kept[i], size);
             }
         } else {
             for (int64_t c = 0; c < inner; c += lanes) {

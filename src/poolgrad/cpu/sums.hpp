@@ -336,7 +336,7 @@ template <class T> struct IntegerShares : IntegerShare<T> {
 // Elements whose windows are long, so that they are not small along a row either.
 template <class E> constexpr bool for_long_windows = __is_same(E, LongHalfSum) || __is_same(E, LongBrainSum) || __is_same(typename E::Sum, int64_t);
 
-// Those of which averages are whole numbers.
+// Averages of integers in windows that are not long: few want them, and they are not worth the code of ways of their own.
 template <class E> constexpr bool is_integer = false;
 template <class T> constexpr bool is_integer<IntegerMean<T>> = true;
 
@@ -380,7 +380,7 @@ template <int lanes, int stride, class Sums> POOLGRAD_INLINE Sums from_right(Sum
     if constexpr (crossed<lanes, stride>)
         return by_parts(sums, behind, [](auto a, auto b) __attribute__((always_inline)) {
             const __m256d here = reinterpret_cast<__m256d>(a), ends = _mm256_shuffle_pd(here, reinterpret_cast<__m256d>(b), 1);
-            return reinterpret_cast<decltype(a)>(_mm256_permute2f128_pd(here, ends, 0x21));   // 2, 3, 1, 4
+            return reinterpret_cast<decltype(a)>(_mm256_permute2f128_pd(here, ends, 0x21));   // lanes 2, 3 and 1 of a, 0 of b
         });
 #endif
     return lanes_from<1, lanes>(sums, behind);
@@ -390,7 +390,7 @@ template <int lanes, int stride, class Sums> POOLGRAD_INLINE Sums from_left(Sums
     if constexpr (crossed<lanes, stride>)
         return by_parts(before, sums, [](auto a, auto b) __attribute__((always_inline)) {
             const __m256d here = reinterpret_cast<__m256d>(b), ends = _mm256_shuffle_pd(reinterpret_cast<__m256d>(a), here, 4);
-            return reinterpret_cast<decltype(a)>(_mm256_permute2f128_pd(ends, here, 0x21));   // 3, 6, 4, 5
+            return reinterpret_cast<decltype(a)>(_mm256_permute2f128_pd(ends, here, 0x21));   // lane 3 of a, lanes 2, 0 and 1 of b
         });
 #endif
     return lanes_from<lanes - 1, lanes>(before, sums);

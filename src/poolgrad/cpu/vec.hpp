@@ -3,6 +3,7 @@
 #pragma once
 
 #include "geometry.hpp"
+#include "kernels.hpp"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -24,13 +25,7 @@ constexpr int vector_bytes = 32;
 constexpr int vector_bytes = 16;
 #endif
 
-// Whether the windows that are used most have ways of their own. Processors of this kind that have nothing better are so old that the time to
-// build counts more.
-#if defined(__x86_64__) && !defined(__AVX2__)
-constexpr bool hurries = false;
-#else
-constexpr bool hurries = true;
-#endif
+constexpr bool hurries = hurried(vector_bytes);
 
 template <class T, int lanes> struct VectorOf {
     typedef T type __attribute__((vector_size(sizeof(T) * lanes)));
