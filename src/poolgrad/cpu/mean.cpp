@@ -96,8 +96,8 @@ template <class E> struct Averager {
     using Sum = typename E::Sum;
     using Sums = typename E::Sums;
     static constexpr int lanes = E::lanes;
-    static constexpr bool has_small = lanes > 1 && !for_long_windows<E> && !is_integer<E> && hurries;   // windows that are small along a row
-    // Rows of them at once. Sums of two parts take too many registers.
+    static constexpr bool has_small = lanes > 1 && !for_long_windows<E> && hurries;   // windows that are small along a row
+    // Rows of them at once. Sums of two parts take too many registers, and integers are not worth the code.
     static constexpr bool has_several = has_small && (__is_same(Sum, float) || __is_same(Stored, float));
 
     const Mean& job;

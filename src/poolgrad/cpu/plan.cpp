@@ -435,7 +435,7 @@ bool Plan::turns(Map map, DType type) const {
     if (!sums && overlap_ > 16 && bytes > 1) return false;
     const Axis& along = g_.axes[g_.rank - 1];
     const bool in_pairs = along.stride == 2 && along.window == 3 && along.dilation == 1;   // shares stay in registers
-    const bool special = hurried(static_cast<int>(vector_bytes)) && !integer_sums;
+    const bool special = hurried(static_cast<int>(vector_bytes));
     const bool in_twos = flat && all_threes() && row >= vector_bytes / 2 && special;   // sums do, two rows at a time
     const bool few = flat && g_.outer < most_planes && bytes >= 4;                    // one vector of planes or two at a time
     // Of short rows too, columns are compared in registers (in_pairs in scan.cpp).

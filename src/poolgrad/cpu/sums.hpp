@@ -336,10 +336,6 @@ template <class T> struct IntegerShares : IntegerShare<T> {
 // Elements whose windows are long, so that they are not small along a row either.
 template <class E> constexpr bool for_long_windows = __is_same(E, LongHalfSum) || __is_same(E, LongBrainSum) || __is_same(typename E::Sum, int64_t);
 
-// Averages of integers in windows that are not long: few want them, and they are not worth the code of ways of their own.
-template <class E> constexpr bool is_integer = false;
-template <class T> constexpr bool is_integer<IntegerMean<T>> = true;
-
 // What two vectors of sums become, part by part.
 template <class V, class F> POOLGRAD_INLINE V by_parts(V a, V b, F&& f) { return f(a, b); }
 template <class V, class F> POOLGRAD_INLINE Twofold<V> by_parts(Twofold<V> a, Twofold<V> b, F&& f) { return {f(a.high, b.high), f(a.low, b.low)}; }
