@@ -36,28 +36,16 @@ template <int count, class F> POOLGRAD_INLINE void each(F&& f) {
 template <class Sums, int rows> struct Several {
     Sums of[rows];
 };
+template <class Sums, int rows, class F>
+POOLGRAD_INLINE Several<Sums, rows> by_parts(const Several<Sums, rows>& a, const Several<Sums, rows>& b, F&& f) {
+    Several<Sums, rows> result;
+    each<rows>([&](auto r) __attribute__((always_inline)) { result.of[r] = by_parts(a.of[r], b.of[r], f); });
+    return result;
+}
 template <class Sums, int rows> POOLGRAD_INLINE Several<Sums, rows> operator+(const Several<Sums, rows>& a, const Several<Sums, rows>& b) {
     Several<Sums, rows> sum;
     each<rows>([&](auto r) __attribute__((always_inline)) { sum.of[r] = a.of[r] + b.of[r]; });
     return sum;
-}
-template <int by, int lanes, class Sums, int rows>
-POOLGRAD_INLINE Several<Sums, rows> lanes_from(const Several<Sums, rows>& sums, const Several<Sums, rows>& behind) {
-    Several<Sums, rows> moved;
-    each<rows>([&](auto r) __attribute__((always_inline)) { moved.of[r] = lanes_from<by, lanes>(sums.of[r], behind.of[r]); });
-    return moved;
-}
-template <int lanes, int stride, class Sums, int rows>
-POOLGRAD_INLINE Several<Sums, rows> from_right(const Several<Sums, rows>& sums, const Several<Sums, rows>& behind) {
-    Several<Sums, rows> moved;
-    each<rows>([&](auto r) __attribute__((always_inline)) { moved.of[r] = from_right<lanes, stride>(sums.of[r], behind.of[r]); });
-    return moved;
-}
-template <int lanes, int stride, class Sums, int rows>
-POOLGRAD_INLINE Several<Sums, rows> from_left(const Several<Sums, rows>& before, const Several<Sums, rows>& sums) {
-    Several<Sums, rows> moved;
-    each<rows>([&](auto r) __attribute__((always_inline)) { moved.of[r] = from_left<lanes, stride>(before.of[r], sums.of[r]); });
-    return moved;
 }
 
 // Walks a row of stride * count columns in vectors that begin with those of output 0, `lanes` outputs at a time; the last vector may overlap
