@@ -43,9 +43,11 @@ def patience() -> float:
 class Server:
     """`poolgrad studio` as a process."""
 
-    def __init__(self, folder: Path, *options: str, port: int = 0, state: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, *options: str, port: int = 0, state: Path | None = None, env: dict[str, str] | None = None
+    ) -> None:
         self.folder = folder
-        env = os.environ | {"XDG_STATE_HOME": str(state or folder / ".state")}
+        env = os.environ | {"XDG_STATE_HOME": str(state or folder / ".state")} | (env or {})
         command = [sys.executable, "-m", "poolgrad_studio", str(folder), "--port", str(port), "--no-browser", *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=env)
         self.said = []

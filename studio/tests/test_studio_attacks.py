@@ -271,8 +271,18 @@ def test_a_pickle_in_an_array_file_is_not_unpickled(tab, server, write_page):
 
 @pytest.fixture(scope="module")
 def small_server(tmp_path_factory):
-    """A run may take 300 MB and two seconds."""
-    started = Server(tmp_path_factory.mktemp("small"), "--max-memory", "300M", "--max-seconds", "2")
+    """A run may take 300 MB."""
+    started = Server(tmp_path_factory.mktemp("small"), "--max-memory", "300M")
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def hasty_server(tmp_path):
+    """A run may take two seconds. A process takes six to come up, as on a machine that is busy."""
+    slow_start = "import sys, time\nif 'poolgrad_studio.worker' in sys.orig_argv: time.sleep(6)\n"
+    (tmp_path / "sitecustomize.py").write_text(slow_start)
+    started = Server(tmp_path / "pages", "--max-seconds", "2", env={"PYTHONPATH": str(tmp_path)})
     yield started
     started.stop()
 
@@ -300,7 +310,7 @@ def test_many_small_results_cannot_take_it_either(small_server):
     shape = {"shape": [20_000_000], "dtype": "float32"}
     blocks = [{"name": f"x{n}", "type": "RandomNormal", "attributes": shape | {"seed": n}} for n in range(12)]
     tab.open(_page(small_server, "crowd.page.json", blocks))
-    assert tab.run()["state"] in ("failed", "lost", "stopped")
+    assert tab.run()["state"] in ("failed", "lost")
     assert tab.ask("gallery")["pages"]
 
 
@@ -310,15 +320,19 @@ SLOW = [
     *({"name": f"p{n}", "type": "MaxPool", "attributes": OVERLAPPING} for n in range(600)),
 ]
 SLOW_WIRES = ["x.output -> p0.input", *(f"p{n}.output -> p{n + 1}.input" for n in range(599))]
+APART = {"ksize": [1, 16, 16, 1], "strides": [1, 16, 16, 1], "padding": "SAME"}
+LONG = [SLOW[0], *({"name": f"p{n}", "type": "MaxPool", "attributes": APART} for n in range(4000))]
+LONG_WIRES = [f"x.output -> p{n}.input" for n in range(4000)]
 
 
-def test_a_run_that_takes_too_long_is_ended(small_server):
-    tab = small_server.tab()
-    tab.open(_page(small_server, "slow.page.json", SLOW, SLOW_WIRES))
-    begun = time.monotonic()
+def test_a_run_that_takes_too_long_is_ended_but_not_one_whose_process_starts_slowly(hasty_server):
+    tab = hasty_server.tab()
+    tab.open(_page(hasty_server, "fine.page.json", SMALL))
+    assert tab.run()["state"] == "done"
+    tab.open(_page(hasty_server, "long.page.json", LONG, LONG_WIRES))
     ended = tab.run()
-    assert ended["state"] in ("stopped", "failed"), ended
-    assert time.monotonic() - begun < 10
+    assert ended["state"] == "stopped", ended
+    assert ended["seconds"] < 20
 
 
 def test_stop_stops(server, tab):

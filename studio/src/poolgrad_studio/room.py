@@ -35,6 +35,8 @@ DISK_SECONDS: Final = 1.0
 LIVE_SECONDS: Final = 0.15
 STOP_SECONDS: Final = 1.0
 """How long a run may take to stop by itself, before its process is killed."""
+START_SECONDS: Final = 120.0
+"""How long a process may take to come up and take its first run. The time that a run may take begins after that."""
 REMEMBERED_STEPS: Final = 2000
 MOST_BLOCKS: Final = 5000
 
@@ -374,7 +376,7 @@ class Room:
             raise Refused("internal", f"no worker process can be started: {error}") from None
         worker.send({"type": "run", "run": number, "text": text, "folder": folder, "fetch": fetch, "engine": engine})
         self.tell({"type": "run", **self._run, "total": len(self.doc["block"])})
-        self._background("limit", self._limit_time)
+        self._background("limit", self._limit_start)
         return {"type": "started", "run": number}
 
     async def stop(self, why: str | None = None) -> None:
@@ -440,11 +442,18 @@ class Room:
             if ran == self.version:
                 return
 
+    async def _limit_start(self) -> None:
+        await self._stop_after(START_SECONDS, f"the process of the run did not start within {START_SECONDS:g} seconds")
+
     async def _limit_time(self) -> None:
-        seconds, number = self.studio.run_seconds, self._run["run"]
+        seconds = self.studio.run_seconds
+        await self._stop_after(seconds, f"the run took longer than {seconds:g} seconds")
+
+    async def _stop_after(self, seconds: float, why: str) -> None:
+        number = self._run["run"]
         await asyncio.sleep(seconds)
         if self._run["state"] == "running" and self._run["run"] == number:
-            await self.stop(f"the run took longer than {seconds:g} seconds")
+            await self.stop(why)
 
     async def _on_event(self, message: str | bytes) -> None:
         header = frames.loads(message) if isinstance(message, str) else frames.unpack(message)[0]
@@ -454,6 +463,8 @@ class Room:
             self._frames[header["key"]] = (header, message)
             self._fresh[header["key"]] = self._signed.get(header["block"], "")
             self.tell(message)
+        elif header["type"] == "begun":
+            self._background("limit", self._limit_time)
         elif header["type"] == "progress":
             self.tell(header)
         elif header["type"] == "finished":

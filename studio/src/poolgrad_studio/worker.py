@@ -91,6 +91,7 @@ class Desk:
     def _run(self, ask: Message) -> None:
         started = time.monotonic()
         run = ask["run"]
+        self._send({"type": "begun", "run": run})
         try:
             state, message = self._evaluate(ask, run)
         except PoolgradError as error:
