@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import os
+import statistics
 import sys
 from collections.abc import Callable
 from functools import partial
 from math import prod
 from pathlib import Path
+from time import perf_counter, sleep
 from typing import Any
 
 import numpy as np
@@ -43,11 +46,33 @@ OFTEN = Effort(seconds=4.0, rounds=100)
 def measure(threads: int) -> dict[str, Any]:
     """All of it, for the record."""
     return {
+        "busy": busy(),
         "overhead_us": overhead(),
         "scaling": scaling(threads) if threads > 1 else {},
         "choice_bytes": stored_choice(threads),
         "beyond_mb": memory(threads),
     }
+
+
+def busy() -> list[float]:
+    """For every processor, by what a loop in its nearest cache takes longer than at best, in the median of two seconds.
+
+    More than 1.1 means that others compute on the same core: then arithmetic takes longer, and a copy does not.
+    """
+    small = np.ones(1024, np.float32)
+    result, found, allowed = np.empty_like(small), [], os.sched_getaffinity(0)
+    for processor in sorted(allowed):
+        os.sched_setaffinity(0, {processor})
+        samples = []
+        for _ in range(400):
+            start = perf_counter()
+            for _ in range(100):
+                np.multiply(small, small, out=result)
+            samples.append(perf_counter() - start)
+            sleep(0.005)
+        found.append(round(statistics.median(samples) / min(samples), 2))
+    os.sched_setaffinity(0, allowed)
+    return found
 
 
 def overhead() -> float:

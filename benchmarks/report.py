@@ -159,6 +159,16 @@ def _show_peers_only(record: Record, console: Console) -> None:
         console.print(table)
 
 
+def _neighbours(record: Record) -> str:
+    """How much others computed on the same cores, if the run tells."""
+    busy = record.get("extras", {}).get("busy")
+    if not busy:
+        return ""
+    factors = " and ".join(f"{factor:.2f}{TIMES}" for factor in busy)
+    shared = "in the median (above 1.1: cores shared with others)"
+    return f"  \nA loop in the nearest cache took {factors} its best time {shared}"
+
+
 def page(record: Record) -> str:
     """The Markdown page: what was measured, means, goals, every row."""
     every = rows(record)
@@ -167,7 +177,7 @@ def page(record: Record) -> str:
     parts = [
         "# CPU benchmarks",
         "Written by `make bench`; do not edit. How to read it: [Reading the tables](#reading-the-tables).",
-        f"{headline(record)}  \n{machine['system']}  \n{versions}",
+        f"{headline(record)}  \n{machine['system']}  \n{versions}{_neighbours(record)}",
         f"![Speed-up over the best peer, and fraction of the memory limit]({page_name(record)}.svg)",
         "\n".join(f"* {line[0].upper()}{line[1:]}" for line in summary(every)),
         "## Goals",

@@ -168,6 +168,25 @@ def test_channels_last(rng, dtype, channels):
         )
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "uint64"])
+@pytest.mark.parametrize("channels", [8, 13, 16, 35])
+def test_windows_of_three_that_share_a_position_with_the_next(rng, dtype, channels):
+    """The winner of the shared one is found once: a NaN or a zero there counts for both, whichever sign came first."""
+    floats = dtype.startswith("float")
+    for sizes, layout in (((5, 12), "NHWC"), ((7, 9), "NHWC"), ((3, 5, 11), "NDHWC")):
+        shape, pairs = (2, *sizes, channels), [axis(n, 3, 2, "SAME") for n in sizes]
+        check_all_maps(rng, shape, layout, pairs, dtype, specials=floats, ties_too=False)
+        if not floats:
+            continue
+        axes, windows = tuple(range(1, 1 + len(sizes))), [w for _, w in pairs]
+        pool = Pool.of(shape, layout, tuple(w for w, _ in pairs))
+        for odds in ([0.3, 0.3, 0.4], [0.9, 0.001, 0.099], [0, 0.1, 0.9]):
+            x = rng.choice([0.0, -0.0, -1.0], shape, p=odds).astype(dtype)
+            expected = ref.take(x, ref.choose(x, windows, axes, "first", "propagate"), windows, axes)
+            assert_same_bits(backend.maximum(pool, x, "propagate"), expected, f"{shape} {odds}")
+            assert_same_bits(backend.maximum_and_choice(pool, x, "propagate")[0], expected, f"{shape} {odds}")
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", EDGES)
 def test_channels_first(rng, dtype, width):

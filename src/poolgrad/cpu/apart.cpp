@@ -103,6 +103,7 @@ template <class I, bool put> struct Rows : Part<I, put> {
     LineWriter<I> lines;         // of take
     I* room;                     // for the gradients of some rows, which are written past the caches together
     bool direct = false;         // or directly
+    bool in_order = false;       // whether take asks for rows of x and v in pairs, each as one (see FreshRows)
 
     // From a row of windows to the one below: in x, in v or the result of put, in what put is given, and in other arrays of windows.
     struct Steps {
@@ -236,6 +237,7 @@ template <class I, bool put> struct Rows : Part<I, put> {
         const Find find = given_find;
         const I infinity = order.infinity, quiet_nan = quiet;
         const bool streaming = direct;
+        const bool pairs = in_order;
         const Steps step = below;
         Steps at{};   // the row
         Vec<typename Find::Key, lanes> sum{};
@@ -243,7 +245,12 @@ template <class I, bool put> struct Rows : Part<I, put> {
             for (int64_t w = 0; w < end; w += half) {
                 w = smaller(w, end - half);   // the last vectors overlap those before
                 const int64_t in_x = at.x + 2 * w, other = at.other + 2 * w, o = at.windows + w;
-                if (distance)
+                if (!put && distance && pairs)
+                    for (int64_t t = 0; t < taps; t += 2) {
+                        if constexpr (mode != Mode::choice) ask_for(r.x[t] + at.x + 4 * w + distance, 2 * lanes);
+                        ask_for(r.v[t] + at.other + 4 * w + distance, 2 * lanes);
+                    }
+                else if (distance)
                     for (int64_t t = 0; t < taps; ++t) {
                         if constexpr (mode != Mode::choice) __builtin_prefetch(r.x[t] + in_x + distance, 0, 2);
                         if constexpr (!put) __builtin_prefetch(r.v[t] + other + distance, 0, 2);
@@ -351,6 +358,8 @@ template <class I, bool put> struct Rows : Part<I, put> {
                 row.code[t] = static_cast<I>(taps[t].code);
             }
         };
+        const bool follow = rows_follow(g, job.given.step) && (job.mode == Mode::choice || rows_follow(g, job.x.step));
+        in_order = !put && ahead && follow && span(g.axes[g.rank - 2], walk.at[g.rank - 2]).length == 2;
         if (job.mode != Mode::choice) rows_in(job.x, row.x);
         if (job.mode == Mode::equal) row.wanted = row_in<I>(job.wanted, n, walk) + first;
         if (job.mode == Mode::choice) row.codes = row_in<uint8_t>(job.wanted, n, walk) + first;

@@ -55,8 +55,7 @@ template <class T, class Code> struct CodedTake {
     const Axis& axis;
     const int64_t w0, w1;
     const int64_t ahead;               // see read_ahead
-    int64_t* fresh;                    // from the origins of a row of windows to the rows that the one before has not read
-    int64_t fresh_count;
+    FreshRows fresh;                   // from the origins of a row of windows, if anything is asked for
     int64_t* offsets;                  // per code; null: codes are decoded
     int64_t lowest, highest;           // of the offsets
     int32_t* columns;                  // per code: its position along the row
@@ -94,7 +93,6 @@ template <class T, class Code> struct CodedTake {
           w0(box.low[g.rank - 1]),
           w1(box.high[g.rank - 1]),
           ahead(read_ahead<T>(g, job.v)),
-          fresh_count(0),
           offsets(nullptr),
           lines(job.streaming ? 1 : 0, 2 * piece + (w1 - w0) * g.inner, scratch, 2),
           held_for(nullptr),
@@ -128,9 +126,9 @@ template <class T, class Code> struct CodedTake {
         for (int i = 0; i < wide; ++i) along[i] = static_cast<T>(i * axis.stride);
         if (!ahead) return;
         const Axis& rows = g.axes[g.rank - 2];
-        fresh = static_cast<int64_t*>(reserve(scratch, 1, sizeof(int64_t) * static_cast<size_t>(most_window_taps(g))));
-        for (int64_t code = 0; code < g.elements; code += axis.extent)
-            if (code / axis.extent % rows.extent >= rows.extent - rows.stride) fresh[fresh_count++] = offsets[code] + ahead;
+        Tap* const taps = static_cast<Tap*>(reserve(scratch, 1, sizeof(Tap) * static_cast<size_t>(most_window_taps(g))));
+        for (int64_t t = 0; t < row_count; ++t) taps[t] = {offsets[t * axis.extent], 0, 0, 0, t % rows.extent >= rows.extent - rows.stride};
+        fresh = FreshRows(g, job.v.step, taps, row_count);
     }
 
     // Where to write `count` results that belong at `to`.
@@ -167,9 +165,10 @@ template <class T, class Code> struct CodedTake {
         const Offsets along = iota<int32_t, lanes>(), a = load<Offsets>(narrow), b = load<Offsets>(narrow + lanes),
                       c = load<Offsets>(narrow + 2 * lanes), d = load<Offsets>(narrow + 3 * lanes);
         const uint32_t elements = static_cast<uint32_t>(g.elements);
+        const T* const row = v;
         for (int64_t n; count > 0; count -= n) {
             n = smaller(16 * lanes, count);
-            for (int64_t t = 0; t < fresh_count; ++t) ask_for(v + fresh[t], n);
+            fresh.ask(row + ahead, v - row, n);
 #pragma GCC unroll 4
             for (const T* const end = y + n; y < end; y += lanes, codes += lanes, v += lanes) {
                 const auto code = convert<uint32_t, lanes>(load<Vec<Code, lanes>>(codes));
@@ -188,10 +187,14 @@ template <class T, class Code> struct CodedTake {
         const int64_t* const starts = axis.starts + (fixed == by_list ? w0 : 0);
         const int64_t step = fixed > 0 ? fixed : axis.stride, apart = g.inner > 1 ? axis.stride : 1;   // in positions, where vectors hold channels
         const auto at = [&](int64_t f) __attribute__((always_inline)) { return fixed == by_list ? starts[f] : f * step; };
+        const int64_t far = ahead;
+        const bool joined = fixed != 1 && fresh.together > 1;
         for (int64_t f = 0; f < count; f += lanes) {
             if (count >= lanes) f = smaller(f, count - lanes);   // the last block overlaps the one before
-            for (int64_t t = 0; t < fresh_count; ++t)
-                for (int64_t j = 0; j < apart; ++j) ask_for(v + fresh[t] + j * g.inner + at(f), lanes * step);
+            if (joined) fresh.ask(v + far, at(f), lanes * step);
+            else
+                for (int t = 0; t < fresh.count; ++t)
+                    for (int64_t j = 0; j < apart; ++j) ask_for(v + far + fresh.offset[t] + j * g.inner + at(f), lanes * step);
             if (count >= lanes && all_below(codes + f, g.elements)) {
 #pragma GCC unroll 16
                 for (int i = 0; i < lanes; ++i) y[f + i] = v[at(f + i) + table[entry(codes[f + i])]];
@@ -251,7 +254,9 @@ template <class T, class Code> struct CodedTake {
         const T* const last_v = static_cast<const T*>(job.v.end) - 2 * wide - highest;
         const uint8_t last = static_cast<uint8_t>(smaller(g.elements - 1, 255));
         const int64_t most = follows ? wide : together, step = follows ? wide : most * axis.stride;
-        const int64_t fresh_count = this->fresh_count, *const from = row_offsets;
+        const int64_t *const from = row_offsets, far = ahead;
+        const FreshRows asked = fresh;   // where no store can change it
+        const T* const row = v;
         const Elements steps = along;
         using Narrow = Vec<uint16_t, wide>;
         const uint16_t inverse = row_inverse, apart = static_cast<uint16_t>(2 * wide - axis.extent);
@@ -263,7 +268,7 @@ template <class T, class Code> struct CodedTake {
                 (..., (left[r] = load<__m512i>(v + from[r])));
             }(std::make_integer_sequence<int, follows ? count : 1>{});
         for (; fits(); f += most, v += step) {
-            for (int64_t t = 0; t < fresh_count; ++t) ask_for(v + fresh[t], step);
+            if (asked.count) asked.ask(row + far, v - row, step);
             const Narrow code = convert<uint16_t, wide>(load<Vec<Code, wide>>(codes + f));
             const Narrow row_and_column = code + divide(code, inverse) * apart;   // in its upper and its lower bits
             const __m512i at = reinterpret_cast<__m512i>(convert<T, wide>(row_and_column) + steps);

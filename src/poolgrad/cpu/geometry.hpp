@@ -212,6 +212,13 @@ static inline int64_t most_cover_taps(const Geometry& g) {
     return taps;
 }
 
+// Whether rows, of one channel, are short and follow one another in memory: several of them lie in a page.
+static inline bool rows_follow(const Geometry& g, const int64_t* step) {
+    constexpr int64_t most = 1024;   // elements
+    const int64_t row = g.axes[g.rank - 1].size;
+    return g.rank > 1 && g.inner == 1 && row <= most && step[g.rank - 2] == row && g.axes[g.rank - 2].dilation == 1;
+}
+
 // The input rows that output row `at` reads, in scan order.
 static inline int64_t window_taps(const Geometry& g, const int64_t* at, const int64_t* step, Tap* taps) {
     taps[0] = {0, 0, 0, 1, true};

@@ -76,6 +76,7 @@ inline int64_t row_count(const Geometry& g, const Box& box) {
 }
 constexpr int64_t some_rows = 4;   // from which on it pays to prepare what they have in common
 constexpr int64_t small_image = int64_t{1} << 14;   // bytes
+constexpr int64_t together_bytes = int64_t{1} << 11;   // of short rows that are made together and written past the caches
 
 // ---- mean -----------------------------------------------------------------------------------------------------------
 
@@ -97,15 +98,17 @@ template <class E> struct Averager {
     const Stored* x = nullptr;   // the image's
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
+    FreshRows fresh;   // of the taps, if anything is asked for
 
-    // The same in a place that no store can change.
+    // The same in a place that no store can change, but for what is asked for.
     struct Rows {
         const Stored* x;
         const Tap* taps;
         int64_t count, ahead;
         bool twice;
+        const FreshRows* fresh;
     };
-    Rows rows() const { return {x, taps, tap_count, ahead, twice}; }
+    Rows rows() const { return {x, taps, tap_count, ahead, twice, &fresh}; }
 
     Averager(const Mean& job, Scratch& scratch)
         : job(job),
@@ -123,11 +126,7 @@ template <class E> struct Averager {
 
     // Asks for what the next output rows need, while `count` elements are read for the first time.
     static POOLGRAD_INLINE void ask_for_rows(const Rows& rows, int64_t at, int64_t count) {
-        for (int64_t t = 0; rows.ahead && t < rows.count; ++t)
-            if (rows.taps[t].fresh) {
-                ask_for(rows.x + rows.taps[t].offset + at + rows.ahead, count);
-                if (rows.twice) ask_for(rows.x + rows.taps[t].offset + at + rows.ahead, count);
-            }
+        for (int asks = rows.ahead ? 1 + rows.twice : 0; asks > 0; --asks) rows.fresh->template ask<1>(rows.x + rows.ahead + at, 0, count);
     }
 
     using Count = typename E::Count;
@@ -256,8 +255,7 @@ template <class E> struct Averager {
     template <int rows> static POOLGRAD_INLINE void ask_for_rows_of(const Rows& from, int64_t step, int64_t at, int64_t count) {
         if constexpr (rows == 1) return ask_for_rows(from, at, count);
         const int64_t ahead = larger(from.ahead, rows * step);
-        for (int64_t t = 0; from.ahead && t < from.count; ++t)
-            for (int r = 0; from.taps[t].fresh && r < rows; ++r) ask_for(from.x + from.taps[t].offset + r * step + at + ahead, count);
+        for (int r = 0; from.ahead && r < rows; ++r) from.fresh->template ask<1>(from.x + r * step + ahead + at, 0, count);
     }
 
     // `count` windows of three, divided alike, of `rows` rows, some channels at a time: the sums of positions that they share stay in registers.
@@ -510,7 +508,7 @@ template <class E> struct Averager {
             for (; f + lanes <= count; f += lanes) {
                 Sums sum[1];
                 add_rows<1>(sum, from, low * inner + f);
-                ask_for_rows(from, low * inner + f, lanes);
+                for (int asks = ahead ? 1 + twice : 0; asks > 0; --asks) fresh.ask(x + ahead, low * inner + f, lanes);
                 row.set_lanes(f, sum[0]);
             }
         }
@@ -634,9 +632,7 @@ template <class E> struct Averager {
         int64_t begin, end, others;
         Other other[4];
         bool whole;             // the row is one of whole_row(), and the others are at most its first and its last window
-        int64_t* fresh;         // where rows lie that are asked for while this one is read
-        int64_t fresh_count;
-        bool soon;              // and whether they are read next
+        bool soon;              // whether the rows that are asked for are read next
     };
     Even even{};
 
@@ -655,15 +651,11 @@ template <class E> struct Averager {
         even.whole = (centred || begins) && w0 == 0 && w1 == axis.count && axis.size == axis.stride * w1 && w1 >= lanes && even.begin <= 1 &&
                      even.end >= w1 - 1;
         if (!even.whole && even.end - even.begin < lanes) return false;
-        even.fresh = static_cast<int64_t*>(reserve(scratch, 5, sizeof(int64_t) * static_cast<size_t>(most_window_taps(g))));
         return true;
     }
 
     void begin_row(Count& by) {
         if (const int64_t count = count_of(even.begin); count != by.count) by = Count(count);
-        even.fresh_count = 0;
-        for (int64_t t = 0; ahead && t < tap_count; ++t)
-            if (taps[t].fresh) even.fresh[even.fresh_count++] = taps[t].offset + ahead - axis.before;
     }
 
     static POOLGRAD_INLINE Sums nothing() {
@@ -675,24 +667,35 @@ template <class E> struct Averager {
         else return sum[i];
     }
 
-    // What is called with every vector of outputs that is made, so that what the rows below read is there in time; `more` elements further on
-    // than `ahead`. Where windows two apart share columns, a line is asked for once, else with every vector of it (see asks_twice).
-    template <int stride, int window> POOLGRAD_INLINE auto ask_for_next(const Rows& from) const {
-        return [x = from.x, fresh = even.fresh, rows = even.fresh_count, soon = even.soon, begin = even.whole ? 0 : even.begin](
-                   int64_t o, int64_t more = 0) __attribute__((always_inline)) {
-            constexpr int64_t line = 64 / sizeof(Stored), step = stride * lanes;
-            constexpr bool once = stride == 2 && window == 3 && line > step;
-            if (once && stride * (o - begin) % line) return;
-            for (int64_t f = 0; f < rows; ++f)
-                for (int64_t i = (once ? line : step) - 1; i >= 0; i -= line) {
-                    const Stored* const at = x + fresh[f] + more + stride * o + i;
-                    if (soon) __builtin_prefetch(at, 0, 3);
-                    else __builtin_prefetch(at, 0, 2);
-                }
-        };
+    // What is called with every vector of outputs that is made, in `rows` rows of windows one below the other, so that what the rows below read is
+    // there in time. Where windows two apart share columns, a line is asked for once, else with every vector of it (see asks_twice).
+    template <int stride, int window, int rows = 1> POOLGRAD_INLINE auto ask_for_next(const Rows& from) const {
+        const int64_t row = g.rank > 1 ? job.x.step[g.rank - 2] : 0, below = stride * row;   // from a row of elements and of windows to the next
+        return [x = from.x + larger(ahead, rows > 1 ? rows * below : 0), next = from.fresh, soon = even.soon, row, below,
+                joined = from.fresh->follow && from.fresh->together == stride && stride * rows > 1, begin = even.whole ? 0 : even.begin](int64_t o)
+                   __attribute__((always_inline)) {
+                       constexpr int64_t line = 64 / sizeof(Stored), step = stride * lanes;
+                       const auto ask = [soon](const Stored* at, int64_t elements) __attribute__((always_inline)) {
+                           for (int64_t i = 0; i < elements; i += line) {
+                               if (soon) __builtin_prefetch(at + i, 0, 3);
+                               else __builtin_prefetch(at + i, 0, 2);
+                           }
+                       };
+                       if (joined) {   // the rows that all of them need are one
+                           constexpr int64_t n = stride * rows;
+                           if (n * step < line && n * stride * (o - begin) % line) return;
+                           for (int i = 0; i < next->count; ++i) ask(x + next->offset[i] + n * stride * o, n * step);
+                           return;
+                       }
+                       constexpr bool once = stride == 2 && window == 3 && line > step;
+                       if (once && stride * (o - begin) % line) return;
+                       for (int i = 0; i < next->count; ++i)
+                           for (int64_t q = 0; q < next->together; ++q)
+                               for (int r = 0; r < rows; ++r) ask(x + next->offset[i] + q * row + r * below + stride * o, once ? line : step);
+                   };
     }
 
-    // A column that a window lacks is -0 here and changes no sum. Several rows of windows only where nothing is asked for ahead.
+    // A column that a window lacks is -0 here and changes no sum.
     template <int stride, int window, int before, int count> void whole_windows(Stored* y, const Count& given, int64_t some) const {
         const int64_t y_row = some > 1 ? job.y.step[g.rank - 2] : 0, x_row = some > 1 ? rows_apart() : 0;
         Rows from = rows();
@@ -786,15 +789,15 @@ template <class E> struct Averager {
     template <int stride, int before, int planes> void two_rows(Stored* y, const Count& given) const {
         const Count by = given;
         const Rows from = rows();
-        const auto ask = ask_for_next<stride, 3>(from);
-        const int64_t step = job.x.step[g.rank - 2], count = axis.count, more = larger(0, 2 * stride * step - ahead);
+        const auto ask = ask_for_next<stride, 3, 2>(from);
+        const int64_t step = job.x.step[g.rank - 2], count = axis.count;
         const Stored* const row = from.x + from.taps[0].offset;
         Two sum, first;
         whole_row<stride, lanes>(
             count, Two{{nothing(), nothing()}},
             [=](int64_t i) __attribute__((always_inline)) { return columns_of_two<stride, planes>(row, from, step, i); },
             [&](int64_t o, const Two& left, const Columns<Two, stride>& own, const Two& right) __attribute__((always_inline)) {
-                ask(o, more), ask(o, more + stride * step);
+                ask(o);
                 sum = before ? left + own.of[0] : own.of[0];
                 if constexpr (stride == 2) sum = sum + own.of[1];
                 if constexpr (before + stride < 3) sum = sum + right;
@@ -885,7 +888,10 @@ template <class E> struct Averager {
         // results are written past the caches, they take turns.
         even.soon = registers && !job.streaming && ahead && g.axes[0].size * job.x.step[0] * static_cast<int64_t>(sizeof(Stored)) <= small_image;
         const int64_t images = even.soon ? 1 : box.n_end - box.n;
-        LineWriter<Stored> lines(in_lines ? images : 0, 2 * (w1 - w0) * g.inner, scratch, 6);
+        const int64_t row_bytes = (w1 - w0) * g.inner * static_cast<int64_t>(sizeof(Stored));
+        const bool joined = last > 0 && job.y.step[last - 1] == (w1 - w0) * g.inner;   // rows of results follow one another
+        const int64_t most = joined ? larger(2, together_bytes / larger(1, row_bytes)) : 2;   // rows in lines
+        LineWriter<Stored> lines(in_lines ? images : 0, most * (w1 - w0) * g.inner, scratch, 6);
         const Axis& down = g.axes[larger(0, last - 1)];
         const bool in_pairs = registers && in_twos();
         Count by(1);
@@ -897,13 +903,18 @@ template <class E> struct Averager {
                 moved = at > known && at < down.even_end ? moved + (at - known) * rows_apart() : 0;
                 if (moved == 0) {
                     tap_count = window_taps(g, walk.at, job.x.step, room);
+                    if (ahead) fresh = FreshRows(g, job.x.step, taps, tap_count);
                     if (registers) begin_row(by);
                 }
                 known = last > 0 && down.uniform && at >= down.even_begin ? at : INT64_MAX;
                 const int64_t alike = known == at ? smaller(down.even_end, box.high[last - 1]) - at : 1;
                 const bool two = in_pairs && alike > 1;
                 const int64_t channels = rows_of_channels(alike);
-                const int64_t some = two ? 2 : registers && even.whole && ahead == 0 && !in_lines ? larger(1, alike) : channels;
+                const int64_t some = two                         ? 2
+                                     : !registers || !even.whole ? channels
+                                     : ahead == 0 && !in_lines   ? larger(1, alike)
+                                     : joined && in_lines        ? larger(1, smaller(alike, most))
+                                                                 : 1;
                 for (int64_t n = first; n < first + images; ++n) {
                     x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, n) + moved;
                     Stored* y = static_cast<Stored*>(job.y.data) + row_offset(job.y, n, walk, g.rank);

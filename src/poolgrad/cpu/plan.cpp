@@ -19,7 +19,8 @@ namespace {
 constexpr int64_t small_work = int64_t{1} << 19;      // bytes below which threads cost more than they bring, if windows share nothing
 constexpr int64_t tile_bytes = int64_t{1} << 18;      // of work in one task, at least
 constexpr int64_t cache_bytes = int64_t{1} << 19;     // what neighbouring windows should find still in the cache
-constexpr int64_t most_streams = 6;                   // large images read side by side: as many as a processor follows ahead
+constexpr int64_t most_streams = 6;                   // large images read side by side: as many as a processor follows ahead,
+constexpr int64_t few_streams = 2;                    // or as pay with AVX2 where no rows are shared by many
 constexpr int64_t large_work = int64_t{1} << 21;      // bytes that do not stay in the cache between calls
 constexpr int64_t small_image = int64_t{1} << 14;     // bytes that count as one stream however many images they hold
 constexpr int64_t streaming_bytes = int64_t{1} << 23; // results larger than this are written past the caches
@@ -255,11 +256,17 @@ Plan::Tiles Plan::tiles(bool outputs, int64_t bytes, double scratch_bytes, bool 
     return t;
 }
 
+// Large images that maxima and averages read side by side.
+int64_t Plan::streams() const {
+    const bool few = kernels().vector_bytes == 32 && g_.rank > 1 && g_.axes[g_.rank - 2].stride > 1;
+    return few ? few_streams : most_streams;
+}
+
 // Whether one thread does this many bytes sooner than several that have to be called.
 bool Plan::alone(int64_t bytes) const { return static_cast<double>(bytes) * visits_ < 2.0 * static_cast<double>(small_work); }
 
-// Calls f for every box. Where images are small, kernels that can (`grouped`) are given several at once.
-template <class F> void Plan::each_box(bool outputs, int64_t bytes, double scratch_bytes, F&& f, bool grouped, bool slides) const {
+// Calls f for every box. Kernels that can are given several images at once: small ones, or up to `grouped` of any size.
+template <class F> void Plan::each_box(bool outputs, int64_t bytes, double scratch_bytes, F&& f, int64_t grouped, bool slides) const {
     if ((outputs ? outputs_ : inputs_) == 0) return;
     Tiles t = tiles(outputs, bytes, scratch_bytes, slides);
     const int64_t work = std::max(inputs_, outputs_) * bytes;
@@ -269,7 +276,7 @@ template <class F> void Plan::each_box(bool outputs, int64_t bytes, double scrat
         // What windows that are neighbours on the first axis have in common should stay in the cache for all of them.
         const int64_t image = work / g_.outer;
         const int64_t shared = g_.rank == 1 ? image : image / std::max<int64_t>(1, t.size[0]) * std::min<int64_t>(2 * g_.axes[0].extent, 16);
-        const int64_t most = std::max<int64_t>(most_streams, (work < large_work ? tile_bytes : small_image) / std::max<int64_t>(1, image));
+        const int64_t most = std::max<int64_t>(grouped, (work < large_work ? tile_bytes : small_image) / std::max<int64_t>(1, image));
         images = std::clamp<int64_t>(cache_bytes / std::max<int64_t>(1, shared), 1, std::min(g_.outer, most));
         const double kept = static_cast<double>(std::max<int64_t>(1, outputs_ / g_.outer)) * std::max(1.0, scratch_bytes);
         if (scratch_bytes > 0) images = std::clamp<int64_t>(static_cast<int64_t>(tile_bytes / kept), 1, images);
@@ -511,7 +518,7 @@ void Plan::maximum(DType type, const View& x, void* y, void* code, int code_widt
             if (code) t.out(mine.code, job.code, t.outputs, code_width, false);
         }))
         return;
-    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); }, true);
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.scan(job, box, scratch); }, streams());
 }
 
 // Whether windows lie apart and there are enough channels for vectors (apart.cpp), or one, with two elements of each window along a row
@@ -547,7 +554,7 @@ bool Plan::apart(Apart job, const void* wanted, void* result) const {
     if (wanted) job.wanted = dense(wanted, true, job.mode == Mode::choice ? 1 : bytes);
     job.result = dense(result, !job.put, bytes);
     job.streaming = streaming(result, job.put ? inputs_ : outputs_, bytes);
-    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.apart(job, box, scratch); }, true);
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.apart(job, box, scratch); }, most_streams);
     return true;
 }
 
@@ -584,7 +591,7 @@ void Plan::take(DType type, const View& v, const void* code, int code_width, voi
             t.out(mine.y, job.y, t.outputs, bytes, streaming(y, outputs_, bytes));
         }))
         return;
-    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); }, true);
+    each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { (coded ? k.take_coded : k.scan)(job, box, scratch); }, most_streams);
 }
 
 // Without any window nothing flows back.
@@ -630,7 +637,7 @@ void Plan::put(DType type, const View& g, const void* code, int code_width, void
         const bool coded = !threes && follows_codes(type);
         each_box(
             false, bytes, coded ? sum_bytes(type) : 0, [&](const Box& box, Scratch& scratch) { (coded ? k.put_coded : k.put)(job, box, scratch); },
-            true, coded && slides());
+            most_streams, coded && slides());
     }
 }
 
@@ -833,7 +840,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
             if (!found) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
         } else {
             find.code = dense(codes.as<void>(), true, width);
-            each_box(true, bytes, equal ? bytes : 0, [&](const Box& box, Scratch& scratch) { choose(find, equal, box, scratch); }, true);
+            each_box(true, bytes, equal ? bytes : 0, [&](const Box& box, Scratch& scratch) { choose(find, equal, box, scratch); }, most_streams);
         }
         return put(type, g, codes.as<void>(), width, gx, false);
     }
@@ -877,7 +884,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
             then.code = mine.code;
             (coded ? k.put_coded : k.put)(then, box, scratch);
         },
-        true, coded && slides());
+        most_streams, coded && slides());
 }
 
 void Plan::max_take(DType type, const View& x, const View& v, const void* equal, void* y, bool ignore_nan) const {
@@ -933,7 +940,7 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
             mine.wanted = mine.code;
             k.take_coded(mine, box, scratch);
         },
-        true);
+        most_streams);
 }
 
 // Calls f for every part of a pass along an axis. A part stays in the cache with all that it reads, unless windows are so long
@@ -1095,7 +1102,7 @@ void Plan::mean(DType type, const View& x, void* y) const {
     if (!large_sums_) {
         job.streaming = streaming(y, outputs_, bytes);
         if (turns(Map::mean, type) && sum_turned(job, &Mean::x, &Mean::y, true, k.mean)) return;
-        each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.mean(job, box, scratch); }, true);
+        each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) { k.mean(job, box, scratch); }, streams());
         return;
     }
     if (outputs_ > 0) sum_large(type, false, x, y);
@@ -1118,9 +1125,9 @@ void Plan::spread(DType type, const View& g, void* gx) const {
         job.streaming = streaming(gx, inputs_, bytes);
         const int64_t lanes = k.vector_bytes / (type == DType::bf16 || (type == DType::f16 && !job.exact) ? 4 : 8);   // of sums
         if (type <= DType::f64 && !job.streaming && out_size(g_.rank - 1) >= lanes && rows_beside(g_))
-            return each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.spread_beside(job, box); }, true);
+            return each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.spread_beside(job, box); }, most_streams);
         if (turns(Map::spread, type) && sum_turned(job, &Spread::g, &Spread::gx, false, k.spread)) return;
-        each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.spread(job, box, scratch); }, true);
+        each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.spread(job, box, scratch); }, most_streams);
         return;
     }
     if (inputs_ > 0) sum_large(type, true, g, gx);

@@ -63,7 +63,8 @@ private:
     struct Tiles;
     Tiles tiles(bool outputs, int64_t bytes, double scratch_bytes, bool slides) const;
     bool alone(int64_t bytes) const;
-    template <class F> void each_box(bool outputs, int64_t bytes, double scratch_bytes, F&& f, bool grouped = false, bool slides = false) const;
+    template <class F> void each_box(bool outputs, int64_t bytes, double scratch_bytes, F&& f, int64_t grouped = 0, bool slides = false) const;
+    int64_t streams() const;
     template <class F> void each_slab(F&& f) const;
     // What is done with planes that are turned first (see turned.hpp).
     enum class Map { maximum, take, max_take, put, max_put, mean, spread };

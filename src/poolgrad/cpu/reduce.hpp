@@ -52,6 +52,39 @@ template <class T> POOLGRAD_INLINE void ask_for(const T* p, int64_t count) {
     for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(p + i, 0, 2);
 }
 
+// The rows that an output row reads and the one before has not: while they are read, those are asked for that take their place further on. Short
+// ones that follow one another are asked for as one, in the order of memory, which processors follow better than rows of a page in turns. What
+// asks is part of the innermost loops, so that there must be little of it.
+struct FreshRows {
+    static constexpr int most = 32;   // others come when they are read
+    int64_t offset[most];
+    int count = 0;
+    bool follow = false;    // short rows that do
+    int64_t together = 1;   // so many rows from each offset on
+
+    FreshRows() = default;
+    FreshRows(const Geometry& g, const int64_t* step, const Tap* taps, int64_t tap_count) : follow(rows_follow(g, step)) {
+        const int64_t rows = g.rank > 1 ? g.axes[g.rank - 2].stride : 1;
+        bool joined = follow;
+        for (int64_t t = 0; joined && t < tap_count; t += taps[t].fresh ? rows : 1)
+            if (taps[t].fresh) joined = t + rows <= tap_count && taps[t + rows - 1].offset == taps[t].offset + (rows - 1) * step[g.rank - 2];
+        if (joined) together = rows;   // else a window is cut short, or leaves some out
+        for (int64_t t = 0; t < tap_count && count < most; ++t)
+            if (taps[t].fresh) offset[count++] = taps[t].offset, t += together - 1;
+    }
+
+    // While `elements` are read that lie `at` from the beginning of their row. `from` is where the image lies, so far ahead.
+    template <class T> POOLGRAD_INLINE void ask(const T* from, int64_t at, int64_t elements) const {
+        if (together == 1) ask<1>(from, at, elements);
+        else if (together == 2) ask<2>(from, at, elements);
+        else
+            for (int i = 0; i < count; ++i) ask_for(from + offset[i] + together * at, together * elements);
+    }
+    template <int rows, class T> POOLGRAD_INLINE void ask(const T* from, int64_t at, int64_t elements) const {
+        for (int i = 0; i < count; ++i) ask_for(from + offset[i] + rows * at, rows * elements);
+    }
+};
+
 // Writes whole vectors past the caches, one after the other: a line of which something else is written between its parts takes long.
 template <class T> POOLGRAD_INLINE void stream_vectors(T* to, const T* from, int64_t count) {
     constexpr int lanes = vector_bytes / sizeof(T);

@@ -48,6 +48,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     const int32_t* positions = nullptr;   // of listed windows along a row
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
+    FreshRows fresh;   // of the taps, if anything is asked for
     const Stored *x = nullptr, *v = nullptr, *wanted = nullptr;
     const char* wanted_code = nullptr;
     Stored* y = nullptr;
@@ -57,6 +58,8 @@ template <class Order, Mode mode, What what> struct Scanner {
     int64_t first_image = 0, row_begin = 0;
     int64_t x_row = 0, y_row = 0, code_row = 0;   // from a row of windows to the one below
     int64_t most_rows = 1;                        // that are done together without columns
+    Key* shared_keys = nullptr;                   // room for the positions that windows share (see threes_apart), or null
+    I* shared_codes = nullptr;
 
     Scanner(const Scan& job, Order order)
         : job(job),
@@ -83,6 +86,10 @@ template <class Order, Mode mode, What what> struct Scanner {
         const int a = g.rank - 2;
         if (a >= 0) x_row = g.axes[a].stride * job.x.step[a], y_row = job.y.step[a], code_row = job.code.step[a];
         if (a >= 0 && (has_small_windows() || (g.inner == 1 && ahead == 0 && !job.streaming))) most_rows = box.high[a] - box.low[a];
+        if (shares_positions && has_small_windows() && axis.window == 3 && axis.stride == 2 && axis.dilation == 1) {
+            shared_keys = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(2 * g.inner)));
+            shared_codes = static_cast<I*>(reserve(scratch, 3, sizeof(I) * static_cast<size_t>(2 * g.inner)));
+        }
         const int64_t w0 = box.low[g.rank - 1], w1 = box.high[g.rank - 1], reach = (axis.window - 1) * axis.dilation;
         const bool splits = brought_together(g);
         if (g.inner >= lanes || !axis.uniform || (!splits && (g.rank == 1 || parted(axis.stride, g.inner)))) return;
@@ -234,12 +241,12 @@ template <class Order, Mode mode, What what> struct Scanner {
         Keys sum[2] = {};
         int64_t i = 0;
         for (; i + 2 * lanes <= count; i += 2 * lanes) {
-            for (int below = 0; ahead && below <= two; ++below) look_ahead(columns.first + (r + below) * x_row + i, 2 * lanes);
+            for (int below = 0; ahead && below <= two; ++below) look_ahead((r + below) * x_row, columns.first + i, 2 * lanes);
             compare_rows<2, two>(from + i, keys + i, codes + i, sum);
         }
         for (; i < count; i += lanes) {
             const int64_t last = smaller(i, count - lanes);   // overlaps the block before
-            for (int below = 0; ahead && below <= two; ++below) look_ahead(columns.first + (r + below) * x_row + last, lanes);
+            for (int below = 0; ahead && below <= two; ++below) look_ahead((r + below) * x_row, columns.first + last, lanes);
             Keys more[1] = {};
             compare_rows<1, two>(from + last, keys + last, codes + last, more);
             if constexpr (Order::has_nan) sum[0] += more[0];
@@ -318,7 +325,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         };
         ColumnWinners before{}, here = winners_at(0);
         for (int64_t f = 0; f < end; f += lanes) {
-            if (ahead) look_ahead(f, lanes);
+            if (ahead) look_ahead(0, f, lanes);
             const ColumnWinners after = f + lanes < end ? winners_at(f + lanes) : here;
             const uint64_t has_left = load<uint32_t>(columns.starts + f / 8), has_right = load<uint32_t>(columns.ends + f / 8);
             const Keys none = Keys{} + lowest_real();
@@ -418,7 +425,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         for (int64_t r = 0; r < rows; ++r, row += next_x, values += next_y, chosen += next_code)
             for (int64_t f = 0; f < end; f += lanes) {
                 f = smaller(f, end - block);   // the last block overlaps the one before
-                if (asked) look_ahead(row - x + 2 * f, 2 * lanes);
+                if (asked) look_ahead(r * next_x, columns.first + 2 * f, 2 * lanes);
                 Keys best[2];   // of two vectors of columns
                 Codes at[2];
                 const auto meet_row = [&](int64_t offset, I row_code, bool is_first) __attribute__((always_inline)) {
@@ -505,7 +512,7 @@ template <class Order, Mode mode, What what> struct Scanner {
             Stored* const values = writes_value ? y + r * y_row + w0 : nullptr;
             char* const chosen = writes_code ? code + (r * code_row + w0) * job.code_width : nullptr;
             const auto pair_at = [&](int64_t f) __attribute__((always_inline)) {
-                if (ahead) look_ahead(begin + 2 * f, 2 * lanes);
+                if (ahead) look_ahead(r * x_row, columns.first + 2 * f, 2 * lanes);
                 return paired_columns<2, false>(row + 2 * f, sum);
             };
             PairedColumns<2> now, after = pair_at(0);
@@ -620,6 +627,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     void begin_row(const Tap* row_taps, int64_t n, int64_t image, const RowWalk& walk) {
         taps = row_taps;
         tap_count = n;
+        if (ahead) fresh = FreshRows(g, source().step, taps, n);
         if constexpr (mode != Mode::choice) x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, image);
         if constexpr (what == What::take) v = static_cast<const Stored*>(job.v.data) + outer_offset(job.v, image);
         if constexpr (mode == Mode::equal) wanted = static_cast<const Stored*>(job.wanted.data) + row_offset(job.wanted, image, walk, g.rank);
@@ -632,13 +640,10 @@ template <class Order, Mode mode, What what> struct Scanner {
         if constexpr (writes_code) code = static_cast<char*>(job.code.data) + row_offset(job.code, image, walk, g.rank) * job.code_width;
     }
 
-    // While rows are read for the first time, those that the next output rows need are asked for.
-    POOLGRAD_INLINE void look_ahead(int64_t at, int64_t count) const {
-        for (int64_t t = 0; t < tap_count; ++t) {
-            if (!taps[t].fresh) continue;
-            if constexpr (mode != Mode::choice) ask_for(x + taps[t].offset + at + ahead, count);
-            if constexpr (what == What::take) ask_for(v + taps[t].offset + at + ahead, count);
-        }
+    // While rows are read for the first time, those that the next output rows need are asked for: of the windows whose rows are `below` further.
+    POOLGRAD_INLINE void look_ahead(int64_t below, int64_t at, int64_t count) const {
+        if constexpr (mode != Mode::choice) fresh.ask(x + below + ahead, at, count);
+        if constexpr (what == What::take) fresh.ask(v + below + ahead, at, count);
     }
 
     void end_rows(int64_t elements) {
@@ -741,8 +746,8 @@ template <class Order, Mode mode, What what> struct Scanner {
         if (ahead)   // the positions that the window before has not read
             for (int64_t j = larger(0, window.length - axis.stride); j < window.length; ++j) {
                 const int64_t at = (window.position + j * axis.dilation) * g.inner + c;
-                look_ahead(at, vectors * lanes);
-                if (twice) look_ahead(at, vectors * lanes);
+                look_ahead(0, at, vectors * lanes);
+                if (twice) look_ahead(0, at, vectors * lanes);
             }
         if constexpr (can_hurry) {
             if (channels_done<vectors, true>(window, c)) return;
@@ -804,7 +809,8 @@ template <class Order, Mode mode, What what> struct Scanner {
                 if (ahead == 0) small_windows<2, 1, false>(begin, end);
                 else vectors > 1 ? small_windows<2, 2, true>(begin, end) : small_windows<2, 1, true>(begin, end);
             } else {
-                if (ahead == 0) small_windows<3, 1, false>(begin, end);
+                if (shared_keys && end - begin > 1) vectors > 1 ? threes_apart<2>(begin, end) : threes_apart<1>(begin, end);
+                else if (ahead == 0) small_windows<3, 1, false>(begin, end);
                 else if (vectors < most_vectors) vectors > 1 ? small_windows<3, 2, true>(begin, end) : small_windows<3, 1, true>(begin, end);
                 else small_windows<3, most_vectors, true>(begin, end);
             }
@@ -818,21 +824,6 @@ template <class Order, Mode mode, What what> struct Scanner {
         return false;
     }
 
-    // The first rows of a window among those that have not been read before, found once for all windows of a row.
-    struct Fresh {
-        static constexpr int most = 8;
-        int64_t offset[most];
-        int count = 0;
-
-        POOLGRAD_INLINE Fresh(const Tap* rows, int64_t rows_count) {
-            for (int64_t t = 0; t < rows_count && count < most; ++t)
-                if (rows[t].fresh) offset[count++] = rows[t].offset;
-        }
-        POOLGRAD_INLINE void ask(const Stored* p, int64_t elements) const {
-            for (int i = 0; i < count; ++i) ask_for(p + offset[i], elements);
-        }
-    };
-
     // The same where codes are given: those of a row of the window are compared with numbers that stay in registers.
     template <int length> __attribute__((noinline)) void small_takes(int64_t begin, int64_t end) {
         constexpr int vectors = 2;
@@ -843,13 +834,13 @@ template <class Order, Mode mode, What what> struct Scanner {
         const char* const codes = wanted_code;
         const int width = job.code_width, asks = 1 + twice;
         const bool streaming = job.streaming;
-        const Fresh fresh(rows, far ? count : 0);
+        const FreshRows next = far ? fresh : FreshRows();
         const Stored* from = v + (begin * axis.stride - axis.before) * inner;
         for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
             for (int64_t c = 0; c < inner; c += vectors * lanes) {
                 c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
                 for (int64_t j = known; far && j < length; ++j)
-                    for (int again = 0; again < asks; ++again) fresh.ask(from + c + j * step + far, vectors * lanes);
+                    for (int again = 0; again < asks; ++again) next.template ask<1>(from + c + j * step + far, 0, vectors * lanes);
                 Codes at[vectors];
                 Values value[vectors] = {};
                 for (int u = 0; u < vectors; ++u) at[u] = load_codes<I, lanes>(codes + (to + c + u * lanes) * width, width);
@@ -876,19 +867,16 @@ template <class Order, Mode mode, What what> struct Scanner {
         char* const codes = code;
         const int width = job.code_width, asks = 1 + twice;
         const bool streaming = in_memory && job.streaming;
-        constexpr bool listed = vector_bytes == 32 && length > 2 && in_memory;   // windows of two have few rows, most of them fresh
-        [[maybe_unused]] const Fresh fresh(rows, listed ? count : 0);
+        constexpr bool listed = length > 2 && in_memory;   // windows of two have few rows, most of them fresh
+        [[maybe_unused]] const FreshRows next = listed ? fresh : FreshRows();
         const Stored* from = x + (begin * axis.stride - axis.before) * inner;
         for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
             for (int64_t c = 0; c < inner; c += vectors * lanes) {
                 c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
                 for (int64_t j = known; in_memory && j < length; ++j)
                     for (int again = 0; again < asks; ++again) {
-                        if constexpr (listed) {
-                            fresh.ask(from + c + j * step + far, vectors * lanes);
-                            continue;
-                        }
-                        for (int64_t t = 0; t < count; ++t)
+                        if constexpr (listed) next.template ask<1>(from + c + j * step + far, 0, vectors * lanes);
+                        for (int64_t t = 0; !listed && t < count; ++t)
                             if (rows[t].fresh) ask_for(from + c + rows[t].offset + j * step + far, vectors * lanes);
                     }
                 State s[vectors];
@@ -940,10 +928,127 @@ template <class Order, Mode mode, What what> struct Scanner {
             }
     }
 
+    // Windows of three positions that begin two apart: the winner of the position that one shares with the next is found once.
+    static constexpr bool shares_positions = by_columns && vector_bytes == 32 && Order::key_is_value && sizeof(Key) >= 4;
+
+    template <int vectors> __attribute__((noinline)) void threes_apart(int64_t begin, int64_t end) {
+        struct Position {
+            Keys best[vectors], sum[vectors];
+            Codes at[vectors];
+        };
+        const int64_t inner = g.inner, count = tap_count, far = ahead;
+        const Tap* const rows = taps;
+        Key* const keys_kept = shared_keys;
+        I* const codes_kept = shared_codes;
+        Stored* const values = y;
+        char* const codes = code;
+        const int width = job.code_width;
+        const bool streaming = job.streaming;
+        const FreshRows next = far ? fresh : FreshRows();
+        const auto winners_at = [&](const Stored* p) __attribute__((always_inline)) {
+            if (far) next.template ask<1>(p + far, 0, vectors * lanes);
+            Position w;
+            for (int u = 0; u < vectors; ++u) {
+                const Values element = load<Values>(p + rows[0].offset + u * lanes);
+                w.best[u] = order.keys(element), w.at[u] = Codes{} + static_cast<I>(rows[0].code);
+                if constexpr (Order::has_nan) w.sum[u] = element;
+            }
+            for (int64_t t = 1; t < count; ++t) {
+                const Codes here = Codes{} + static_cast<I>(rows[t].code);
+                for (int u = 0; u < vectors; ++u) {
+                    const Values element = load<Values>(p + rows[t].offset + u * lanes);
+                    const Keys key = order.keys(element);
+                    if constexpr (Order::has_nan) w.sum[u] += element;
+                    if constexpr (writes_code) w.at[u] = key > w.best[u] ? here : w.at[u];
+                    w.best[u] = larger_lanes(key, w.best[u]);
+                }
+            }
+            return w;
+        };
+        // A position with a NaN is kept as one.
+        const auto keep = [&](const Position& w, int64_t slot, bool with_care) __attribute__((always_inline)) {
+            for (int u = 0; u < vectors; ++u) {
+                Keys best = w.best[u];
+                if constexpr (Order::has_nan)
+                    if (with_care) best = w.sum[u] == w.sum[u] ? best : w.sum[u];
+                store(keys_kept + slot + u * lanes, best);
+                if constexpr (writes_code) store(codes_kept + slot + u * lanes, w.at[u]);
+            }
+        };
+        const auto each_block = [&](auto&& f) __attribute__((always_inline)) {
+            for (int64_t c = 0; c < inner; c += vectors * lanes)
+                f(c = smaller(c, inner - vectors * lanes));   // the last block overlaps the one before
+        };
+        const Stored* from = x + (2 * begin - axis.before) * inner;
+        each_block([&](int64_t c) __attribute__((always_inline)) { keep(winners_at(from + c), c, true); });
+        int64_t old_slot = 0, new_slot = inner;   // nothing is written where it is read
+        int64_t zeros = 0;                        // blocks of windows that are looked through again
+        for (int64_t o = begin, to = begin * inner; o < end; ++o, from += 2 * inner, to += inner, std::swap(old_slot, new_slot))
+            each_block([&](int64_t c) __attribute__((always_inline)) {
+                const Position middle = winners_at(from + inner + c), right = winners_at(from + 2 * inner + c);
+                Keys left[vectors], most[vectors];
+                [[maybe_unused]] Keys sum{};
+                [[maybe_unused]] Codes zero{};
+                for (int u = 0; u < vectors; ++u) {
+                    left[u] = load<Keys>(keys_kept + old_slot + c + u * lanes);
+                    most[u] = larger_lanes(right.best[u], larger_lanes(middle.best[u], left[u]));
+                    if constexpr (Order::has_nan) {
+                        const Keys all = left[u] + (middle.sum[u] + right.sum[u]);
+                        sum = u > 0 ? sum + all : all;
+                        if constexpr (writes_value) zero |= most[u] == Keys{};
+                    }
+                }
+                if constexpr (Order::has_nan) {
+                    if (any_nan(sum)) {
+                        keep(right, new_slot + c, true);
+                        return windows_with_care(o, c, vectors);
+                    }
+                    if constexpr (writes_value)
+                        if (any_lane(zero)) {
+                            ++zeros;
+                            if (block_has_negative_zero(from + c, vectors)) {
+                                keep(right, new_slot + c, false);
+                                return windows_with_care(o, c, vectors);
+                            }
+                        }
+                }
+                keep(right, new_slot + c, false);
+                for (int u = 0; writes_value && u < vectors; ++u) {
+                    const int64_t at = to + c + u * lanes;
+                    if (streaming) stream(values + at, order.values(most[u]));
+                    else store(values + at, order.values(most[u]));
+                }
+                if constexpr (writes_code)
+                    for (int u = 0; u < vectors; ++u) {
+                        Natural at = Natural{} - 1;
+                        const auto meet_position = [&](Keys key, Codes where) __attribute__((always_inline)) {
+                            const Natural mine = reinterpret_cast<Natural>(where), first = mine < at ? mine : at;
+                            at = key == most[u] ? first : at;
+                        };
+                        meet_position(left[u], load<Codes>(codes_kept + old_slot + c + u * lanes));
+                        meet_position(middle.best[u], middle.at[u] + static_cast<I>(1));
+                        meet_position(right.best[u], right.at[u] + static_cast<I>(2));
+                        store_codes<I, lanes>(codes + (to + c + u * lanes) * width, width, reinterpret_cast<Codes>(at));
+                    }
+            });
+        // Where many maxima are zero, element by element is quicker: so the rows below are done.
+        if (16 * zeros > (end - begin) * ceil_div(inner, vectors * lanes)) shared_keys = nullptr;
+    }
+
+    // Whether a window of three positions, of which the first is at p, holds a -0 in some vectors of channels.
+    __attribute__((noinline)) bool block_has_negative_zero(const Stored* p, int vectors) const {
+        const Codes sign = splat<I, lanes>(static_cast<I>(I{1} << (8 * sizeof(I) - 1)));
+        Codes found{};
+        for (int64_t t = 0; t < tap_count; ++t)
+            for (int j = 0; j < 3; ++j)
+                for (int u = 0; u < vectors; ++u) found |= load<Codes>(p + taps[t].offset + j * g.inner + u * lanes) == sign;
+        return any_lane(found);
+    }
+
     __attribute__((noinline)) void windows_with_care(int64_t o, int64_t c, int vectors) { channels_with_care(window_of(axis, o), c, vectors); }
 
     template <class Step, bool masked, int vectors> POOLGRAD_INLINE void row(const RowBlock& block) {
-        if (ahead && Step::stride > 0) look_ahead(block.position, vectors * lanes * Step::stride);
+        if (ahead && Step::stride > 0) look_ahead(0, block.position, vectors * lanes * Step::stride);
         if constexpr (can_hurry && (!masked || lowers || mode == Mode::equal)) {
             if (row_done<Step, masked, true, vectors>(block)) return;
             row_with_care<Step, masked>(block, vectors);
