@@ -44,7 +44,7 @@ inline void fill_table(const Geometry& g, const int64_t* step, const Span* insid
 // ---- take -----------------------------------------------------------------------------------------------------------
 
 // A table says where each code points from the origin of its window, so the cost of a window does not depend on its size.
-// Codes are followed one by one, which is as quick as a gather unless nothing but streams is written between gathers.
+// Codes are followed one by one, which is as quick as a gather unless nothing but streams is written between gathers (and unless they are slow).
 template <class T, class Code> struct CodedTake {
     static constexpr int lanes = 16;   // windows in one block
     static constexpr int64_t piece = 1024;
@@ -113,8 +113,8 @@ template <class T, class Code> struct CodedTake {
         }
         for (int64_t code = g.elements; code < larger(256, g.elements + 1); ++code) offsets[code] = 0, columns[code] = 0, named[code] = false;
         known[0].length = -1;
-        gathers = can_gather && job.streaming && axis.uniform && axis.stride == 1 && g.inner % lanes == 0 && g.elements <= most_gathered &&
-                  lowest >= 0 && highest < INT32_MAX - lanes;
+        gathers = can_gather && gathers_are_quick() && job.streaming && axis.uniform && axis.stride == 1 && g.inner % lanes == 0 &&
+                  g.elements <= most_gathered && lowest >= 0 && highest < INT32_MAX - lanes;
         for (int64_t i = 0; gathers && i < most_gathered; ++i) narrow[i] = i < g.elements ? static_cast<int32_t>(offsets[i]) : 0;
         if (in_registers && axis.uniform && g.inner == 1 && axis.dilation == 1 && axis.extent > 1 &&
             g.elements <= (axis.stride == 1 ? most_rows : most_rows - 2) * axis.extent)

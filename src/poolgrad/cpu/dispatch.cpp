@@ -81,4 +81,12 @@ void use_kernels(const Kernels& choice) { chosen.store(&choice); }
 
 const char* const* kernel_names() { return available().names; }
 
+bool gathers_are_quick() {
+#if defined(__x86_64__)
+    return __builtin_cpu_is("amd");   // the processor is known by now: see Available
+#else
+    return true;
+#endif
+}
+
 }  // namespace poolgrad

@@ -234,4 +234,8 @@ const Kernels* find_kernels(const char* name);
 void use_kernels(const Kernels& choice);
 const char* const* kernel_names();   // null-terminated; only those this processor can run
 
+// Whether one instruction that reads many places is quicker than many that read one. On Intel's processors it is not: microcode that keeps it from
+// leaking data (2023) makes it up to nine times as slow.
+bool gathers_are_quick();
+
 }  // namespace poolgrad

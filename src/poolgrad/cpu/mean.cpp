@@ -1362,7 +1362,7 @@ template <class E> struct Spreader {
 
     // Where vectors hold only a part of a line, results that go past the caches are first made in a place of their own: lines that are
     // begun in turn are written in pieces otherwise, which takes several times as long.
-    static constexpr bool makes_lines = vector_bytes == 32 && __is_same(Stored, float);
+    static constexpr bool makes_lines = lanes * sizeof(Stored) < 64;
 
     template <class T, bool whole> POOLGRAD_INLINE void channels_of(Run<T> run, const Group<T>& group, bool streaming) const {
         constexpr int rows = T::rows, taps = T::taps;

@@ -395,15 +395,9 @@ template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> load_even(const T* p
     return shuffle(a, b, pick);
 }
 
-// The elements of p that the indices name.
+// The elements of p that the indices name, one by one: see gathers_are_quick.
 template <class T, int lanes> POOLGRAD_INLINE Vec<T, lanes> gather(const T* p, const int32_t* index) {
     using V = Vec<T, lanes>;
-#if defined(__AVX512F__)
-    if constexpr (sizeof(T) == 4 && lanes == 16)
-        return reinterpret_cast<V>(_mm512_mask_i32gather_epi32(_mm512_setzero_si512(), 0xffff, load<__m512i>(index), p, 4));
-    if constexpr (sizeof(T) == 8 && lanes == 8)
-        return reinterpret_cast<V>(_mm512_mask_i32gather_epi64(_mm512_setzero_si512(), 0xff, load<__m256i>(index), p, 8));
-#endif
     V v;
     for (int i = 0; i < lanes; ++i) v[i] = p[index[i]];
     return v;
