@@ -281,9 +281,7 @@ template <class E> struct Averager {
         });
     }
 
-    // The same, all channels of a position after the other, as they lie in memory: from there that is quicker where a block of channels is less
-    // than a line. The sums of two positions are kept.
-    static constexpr bool has_in_order = vector_bytes == 32 && has_several;
+    // The same, all channels of a position after the other, as they lie in memory: from there that is quicker. The sums of two positions are kept.
     template <int rows>
     __attribute__((noinline, noclone)) void threes_in_order(Stored* y, Rows from, int64_t at, int64_t count, Count by) const {
         const int64_t inner = g.inner, step = rows > 1 ? job.x.step[g.rank - 2] : 0, y_step = rows > 1 ? job.y.step[g.rank - 2] : 0;
@@ -405,17 +403,17 @@ template <class E> struct Averager {
                 if constexpr (has_small) {
                     if (in_threes && end - o > 1) {
                         const int64_t at = window.position * inner, count = end - o;
-                        if constexpr (has_in_order)
+                        if constexpr (has_several) {
                             if (streaming && axis.stride == 1) {
                                 some == 2 ? threes_in_order<2>(y + o * inner, from, at, count, by)
                                           : threes_in_order<1>(y + o * inner, from, at, count, by);
                                 continue;
                             }
-                        if constexpr (has_several)
                             if (some == 2) {
                                 threes_everywhere<2>(y + o * inner, from, at, count, by);
                                 continue;
                             }
+                        }
                         axis.stride == 2 ? threes(y + o * inner, from, at, count, by) : threes_everywhere<1>(y + o * inner, from, at, count, by);
                         continue;
                     }
@@ -817,15 +815,14 @@ template <class E> struct Averager {
         tap_count == 3 ? two_rows<stride, before, 1>(y, by) : two_rows<stride, before, 0>(y, by);
     }
 
-    // Two apart that pays with AVX2, for images that do not lie in the caches.
-    static constexpr bool has_two_apart = has_several && vector_bytes == 32;
+    // Two apart that pays for images that do not lie in the caches.
     void two_rows(Stored* y, const Count& by) const {
-        if constexpr (has_two_apart)
+        if constexpr (has_several)
             if (axis.stride == 2) return axis.before ? two_rows<2, 1>(y, by) : two_rows<2, 0>(y, by);
         two_rows<1, 1>(y, by);
     }
     bool in_twos() const {
-        if (g.rank < 2 || !even.whole || job.y.step[g.rank - 2] != axis.count || (axis.stride == 2 && !(has_two_apart && ahead))) return false;
+        if (g.rank < 2 || !even.whole || job.y.step[g.rank - 2] != axis.count || (axis.stride == 2 && !(has_several && ahead))) return false;
         const Axis& down = g.axes[g.rank - 2];
         return axis.window == 3 && down.uniform && down.window == 3 && down.stride == axis.stride && down.dilation == 1;
     }

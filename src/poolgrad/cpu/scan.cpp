@@ -86,7 +86,7 @@ template <class Order, Mode mode, What what> struct Scanner {
         const int a = g.rank - 2;
         if (a >= 0) x_row = g.axes[a].stride * job.x.step[a], y_row = job.y.step[a], code_row = job.code.step[a];
         if (a >= 0 && (has_small_windows() || (g.inner == 1 && ahead == 0 && !job.streaming))) most_rows = box.high[a] - box.low[a];
-        if (shares_positions && has_small_windows() && axis.window == 3 && axis.stride == 2 && axis.dilation == 1) {
+        if (shares_positions && (vector_bytes < 64 || ahead) && has_small_windows() && axis.window == 3 && axis.stride == 2 && axis.dilation == 1) {
             shared_keys = static_cast<Key*>(reserve(scratch, 2, sizeof(Key) * static_cast<size_t>(2 * g.inner)));
             shared_codes = static_cast<I*>(reserve(scratch, 3, sizeof(I) * static_cast<size_t>(2 * g.inner)));
         }
@@ -928,8 +928,9 @@ template <class Order, Mode mode, What what> struct Scanner {
             }
     }
 
-    // Windows of three positions that begin two apart: the winner of the position that one shares with the next is found once.
-    static constexpr bool shares_positions = by_columns && vector_bytes == 32 && Order::key_is_value && sizeof(Key) >= 4;
+    // Windows of three positions that begin two apart: the winner of the position that one shares with the next is found once. (In the cache
+    // comparing is quicker than keeping it, with AVX-512.)
+    static constexpr bool shares_positions = by_columns && Order::key_is_value && sizeof(Key) >= 4;
 
     template <int vectors> __attribute__((noinline)) void threes_apart(int64_t begin, int64_t end) {
         struct Position {
@@ -1233,7 +1234,7 @@ template <class Order, Mode mode, What what> void run(const Scan& job, const Box
     Vectors r(job, order);
     const Geometry& g = *job.geometry;
     if constexpr (hurries && mode == Mode::maximum && what != What::take && Order::key_is_value) {
-#if defined(__AVX2__) && !defined(__AVX512BW__)
+#if defined(__AVX2__)
         if constexpr (sizeof(typename Order::Key) >= 4) {
             using Threes = SlidingThrees<Order, what>;
             if (Threes::suits(job, box)) return Threes(job, order).run(box, [&](const Box& some) { reduce_box(r, g, some, scratch); });

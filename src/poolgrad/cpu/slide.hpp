@@ -216,7 +216,7 @@ template <class Order, What what> struct Sliding {
     }
 };
 
-#if defined(__AVX2__) && !defined(__AVX512BW__)
+#if defined(__AVX2__)
 // The same for windows of 3 x 3 elements, where what is handed from the rows to the columns would leave the nearest cache: two rows of two
 // windows at a time stay in registers. What is missing at the border is like the element next to it, which changes nothing but the code.
 template <class Order, What what> struct SlidingThrees {
