@@ -54,12 +54,13 @@ def write(record: Record, folder: Path) -> Path:
 
 
 def page_name(record: Record) -> str:
-    """`cpu` for AVX-512; races with other kernels have pages of their own."""
+    """`cpu` for AMD's processors with AVX-512; Intel's, and races with other kernels, have pages of their own."""
     machine = record["machine"]
     kernels = machine.get(
         "kernels", "avx512" if "AVX-512" in machine["processor"] else "avx2"
     )  # older records only say what there is
-    return "cpu" if kernels == "avx512" else f"cpu-{kernels}"
+    maker = ["intel"] if "Intel" in machine["processor"] else []
+    return "-".join(["cpu", *maker, *([] if kernels == "avx512" else [kernels])])
 
 
 def headline(record: Record) -> str:
