@@ -1,4 +1,4 @@
-"""Pooling written from its definition: loops over windows, nothing clever. The tests trust this file.
+"""Pooling written from its definition: all elements of all windows, nothing clever. The tests trust this file.
 
 A window of one axis is the list of input positions it reads; an axis is a list of such lists. Sums are taken in the
 numbers they are given: pass `exact(x)` (Python fractions) to get the truth, or float64 for data whose sums it holds.
@@ -6,7 +6,8 @@ numbers they are given: pass `exact(x)` (Python fractions) to get the truth, or 
 
 from fractions import Fraction
 from functools import lru_cache
-from itertools import pairwise, product
+from itertools import pairwise
+from math import prod
 
 import numpy as np
 
@@ -55,16 +56,42 @@ def adaptive(n, m):
 
 
 def cells(windows):
-    """Every output position, and the input positions of its window in scan order (as an index: an array per axis)."""
+    """The input positions of every window in scan order: an array (outputs..., elements) per axis, and which of these
+    elements there are. A window with fewer elements than another names its first ones again."""
     return _cells(tuple(tuple(map(tuple, axis)) for axis in windows))
 
 
 @lru_cache(8)  # each map of a pool asks again
 def _cells(windows):
-    return [
-        (o, tuple(map(np.array, zip(*product(*(axis[i] for axis, i in zip(windows, o)))))))
-        for o in product(*(range(len(axis)) for axis in windows))
-    ]
+    rank, places, real = len(windows), [], np.ones((), bool)
+    for a, axis in enumerate(windows):
+        longest = max(map(len, axis), default=1)
+        shape = [len(axis) if i == a else longest if i == rank + a else 1 for i in range(2 * rank)]
+        places.append(np.array([(window + window[:1] * longest)[:longest] for window in axis], int).reshape(shape))
+        real = real & np.array([[i < len(window) for i in range(longest)] for window in axis], bool).reshape(shape)
+    flat = (*real.shape[:rank], prod(real.shape[rank:]))
+    return [np.broadcast_to(place, real.shape).reshape(flat) for place in places], real.reshape(flat)
+
+
+def everyone(windows, rest):
+    """The mask of all elements, for arrays with the axes `rest` after the spatial ones."""
+    real = cells(windows)[1]
+    return np.broadcast_to(real.reshape(*real.shape, *[1] * len(rest)), (*real.shape, *rest))
+
+
+def winners(won, windows):
+    """Every winner of a mask (outputs..., elements, other axes...): the index of its window, and its own."""
+    at, rank = np.nonzero(won), len(windows)
+    rest = at[rank + 1 :]
+    return (*at[:rank], *rest), (*(place[at[: rank + 1]] for place in cells(windows)[0]), *rest)
+
+
+def add(shape, at, terms):
+    """Zeros, and on them the terms, one after the other."""
+    sums = np.zeros(prod(shape), terms.dtype)
+    if sums.size:
+        np.add.at(sums, np.ravel_multi_index(at, shape), terms)
+    return sums.reshape(shape)
 
 
 def front(x, axes):
@@ -102,46 +129,41 @@ def comparable(x):
 def choose(x, windows, axes, ties="first", nan="propagate", equal_to=None):
     """For every window a mask over its elements: who wins. `equal_to` names the winning value instead of the
     maximum."""
-    x, won = front(comparable(x), axes), {}
-    target = None if equal_to is None else front(comparable(equal_to), axes)
-    for o, members in cells(windows):
-        b = x[members]  # (elements of the window, all other axes)
-        if target is None:
-            best = np.max(b, axis=0) if nan == "propagate" or x.dtype.kind != "f" else np.fmax.reduce(b, axis=0)
-        else:
-            best = target[o]
-        same = (b == best) | (is_nan(b) & is_nan(best))
-        won[o] = same & (np.cumsum(same, axis=0) == 1) if ties == "first" else same
-    return won
+    x, elements = front(comparable(x), axes), len(axes)
+    places, real = cells(windows)
+    b = x[tuple(places)]  # (outputs..., elements of the window, all other axes)
+    if equal_to is not None:
+        best = front(comparable(equal_to), axes)
+    elif nan == "propagate" or x.dtype.kind != "f":
+        best = np.max(b, axis=elements)
+    else:
+        best = np.fmax.reduce(b, axis=elements)
+    best = np.expand_dims(best, elements)
+    same = everyone(windows, x.shape[elements:]) & ((b == best) | (is_nan(b) & is_nan(best)))
+    return same & (np.cumsum(same, axis=elements, dtype=np.int32) == 1) if ties == "first" else same
 
 
 def take(v, won, windows, axes, ties="first"):
     """The winner's value (0 without a winner); the sum of the winners under "all", their average under "split"."""
     y, out = result_like(v, axes, windows, v.dtype)
-    v = front(v, axes)
-    for o, members in cells(windows):
-        b, w = v[members], won[o]
-        if ties == "first":
-            for element, wins in zip(b, w):
-                np.copyto(out[(*o, ...)], element, where=wins)
-        else:
-            total = np.where(w, b, b * 0).sum(axis=0)
-            out[o] = total / np.maximum(w.sum(axis=0), 1).astype(total.dtype) if ties == "split" else total
+    window, winner = winners(won, windows)
+    if ties == "first":
+        out[window] = front(v, axes)[winner]
+    else:
+        out[...] = add(out.shape, window, front(v, axes)[winner])
+        if ties == "split":
+            out[...] = out / np.maximum(won.sum(axis=len(axes)), 1).astype(out.dtype)
     return y
 
 
 def put(g, won, windows, axes, sizes, ties="first"):
     """The transpose of take: every winner gets the gradient of its window (an equal share of it under "split")."""
-    shape = list(g.shape)
-    for axis, n in zip(axes, sizes):
-        shape[axis] = n
-    gx = np.zeros(shape, g.dtype)
-    out, g = front(gx, axes), front(g, axes)
-    for o, members in cells(windows):
-        w = won[o]
-        share = g[o] / np.maximum(w.sum(axis=0), 1).astype(g.dtype) if ties == "split" else g[o]
-        out[members] = out[members] + np.where(w, share, share * 0 if g.dtype == object else 0)
-    return gx
+    share = front(g, axes)
+    if ties == "split":
+        share = share / np.maximum(won.sum(axis=len(axes)), 1).astype(g.dtype)
+    window, winner = winners(won, windows)
+    gx = add((*sizes, *share.shape[len(axes) :]), winner, share[window])
+    return np.ascontiguousarray(np.moveaxis(gx, range(len(axes)), axes))
 
 
 def maximum(x, windows, axes, nan="propagate"):
@@ -149,16 +171,11 @@ def maximum(x, windows, axes, nan="propagate"):
 
 
 def mean(x, windows, axes):
-    y, out = result_like(x, axes, windows, x.dtype)
-    x = front(x, axes)
-    for o, members in cells(windows):
-        out[o] = x[members].sum(axis=0) / len(members[0])
-    return y
+    return take(x, everyone(windows, front(x, axes).shape[len(axes) :]), windows, axes, "split")
 
 
 def spread(g, windows, axes, sizes):
-    everyone = {o: np.ones((len(members[0]), *front(g, axes)[o].shape), bool) for o, members in cells(windows)}
-    return put(g, everyone, windows, axes, sizes, "split")
+    return put(g, everyone(windows, front(g, axes).shape[len(axes) :]), windows, axes, sizes, "split")
 
 
 # The last step of every sum -----------------------------------------------------------------------------------------
@@ -169,7 +186,9 @@ def narrow(x, dtype):
     dtype = np.dtype(dtype)
     if dtype.kind not in "iu":
         return np.asarray(x, np.float64).astype(dtype)
-    bits = 8 * dtype.itemsize
+    x, bits = np.asarray(x), 8 * dtype.itemsize
+    if x.dtype == np.float64 and (np.abs(x) < 2.0**63).all():
+        return x.astype(np.int64).astype(dtype)
     wrap = np.frompyfunc(lambda v: (int(v) + (1 << bits - 1)) % (1 << bits) - (1 << bits - 1), 1, 1)
     whole = wrap(x).astype(np.int64) if np.size(x) else np.zeros(np.shape(x), np.int64)
     return whole.astype(dtype)

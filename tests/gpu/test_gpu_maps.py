@@ -110,15 +110,14 @@ def exactly(t):
 
 def code_of(won, pool, windows, axes):
     """The reference's winners as choice codes."""
+    places, real = ref.cells(windows)
+    local = np.zeros(real.shape, np.int64)
+    for a, w in enumerate(pool.windows):
+        origin = w.origin.reshape(-1, *[1] * (len(axes) - a))
+        local = local * pool.extents[a] + (places[a] - origin) // w.dilation
+    window, _ = ref.winners(won, windows)
     out = np.full(pool.out_shape, -1, np.int64)
-    view = ref.front(out, axes)
-    for o, members in ref.cells(windows):
-        mask = won[o]
-        local = np.zeros(len(members[0]), np.int64)
-        for a, w in enumerate(pool.windows):
-            local = local * pool.extents[a] + (np.array(members[a]) - w.origin[o[a]]) // w.dilation
-        chosen = np.argmax(mask, axis=0)
-        view[o] = np.where(mask.any(axis=0), local[chosen], -1)
+    ref.front(out, axes)[window] = local[np.nonzero(won)[: real.ndim]]
     return out
 
 
