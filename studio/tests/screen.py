@@ -211,18 +211,33 @@ class Screen:
         """Draws a wire from an output to a pin."""
         self.drag(self.middle(self.at(f"pin-{source}")), self.middle(self.at(f"pin-{target}")))
 
+    def bring_into_sight(self, where: Locator) -> None:
+        """Shows the whole page if something on the canvas is out of sight, as behind the panel below.
+
+        Playwright would scroll the canvas, which scrolls back at the next frame: the button may be pressed on a block
+        and released beside it, and that deselects.
+        """
+        at, canvas = self.box(where), self.box(self.at("canvas"))
+        sides = (("x", "width"), ("y", "height"))
+        if not all(canvas[a] <= at[a] + at[size] / 2 <= canvas[a] + canvas[size] for a, size in sides):
+            self.at("zoom-fit").click()
+            self.box(where)
+
     def select(self, block: str) -> None:
         """With a click; what the inspector shows belongs to the block from then on.
 
         While a page that was just opened is brought into view, a click can fall beside the block: people click again.
         """
         name = self.block_name()
+        head = self.block(block).locator(".block-head")
         for patience in (5_000, 10_000):
-            self.block(block).locator(".block-head").click()
+            self.bring_into_sight(head)
+            head.click()
             with suppress(AssertionError):
                 expect(name).to_have_value(block, timeout=patience)
                 return
-        self.block(block).locator(".block-head").click()
+        self.bring_into_sight(head)
+        head.click()
         expect(name).to_have_value(block)
 
     def set(self, block: str, **attributes: str) -> None:
@@ -241,6 +256,7 @@ class Screen:
 
     def values(self, key: str) -> list[str]:
         """The list of a result, as `name value` lines."""
+        self.bring_into_sight(self.at(f"result-{key}"))
         self.at(f"result-{key}").click()
         self.at("view-list").click()
         rows = self.at("value-list").locator("[role=row]")

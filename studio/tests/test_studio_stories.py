@@ -766,6 +766,32 @@ def test_the_window_view_follows_a_shape_that_changes(screen, write_page):
     expect(screen.at("notice-bad")).to_have_count(0)
 
 
+def test_a_panel_does_not_cover_the_selected_block(screen, write_page):
+    blocks = [{"name": "pool", "type": "MaxPool", "attributes": POOL}]
+    screen.open_page(write_page(blocks, layout={"pool": [0, 0]}))
+    screen.select("pool")
+    head = screen.block("pool").locator(".block-head")
+    screen.press("v")
+    screen.at("dock-tall").click()
+    edge = screen.box(screen.at("dock"))["y"]
+
+    def is_seen() -> bool:
+        at = screen.box(head)
+        return screen.box(screen.at("canvas"))["y"] < at["y"] < at["y"] + at["height"] < edge
+
+    screen.until(is_seen, "the block is above the panel")
+    # Who moved the view away from the block keeps that view.
+    screen.at("dock-close").click()
+    x, y = screen.middle(screen.at("canvas"))
+    screen.drag((x + 300, y), (x + 300, y - 350))
+    away = screen.box(screen.block("pool"))
+    assert away["y"] + away["height"] < 0
+    expect(screen.block_name()).to_have_value("pool")
+    screen.at("dock-result").click()
+    expect(screen.at("dock")).to_be_visible()
+    assert screen.box(screen.block("pool")) == away
+
+
 def test_the_grid_keeps_its_row_and_column_numbers_in_sight(screen, write_page):
     blocks = [{"name": "x", "type": "RandomUniform", "attributes": {"shape": [300, 200], "dtype": "float32"}}]
     screen.open_page(write_page(blocks, name="grid.page.json"))

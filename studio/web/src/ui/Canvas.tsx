@@ -20,6 +20,7 @@ import {
   SelectionMode,
   useNodesInitialized,
   useReactFlow,
+  useStore,
   type Viewport,
 } from "@xyflow/react";
 import { useCallback, useEffect, useMemo, useRef, useState } from "react";
@@ -169,6 +170,7 @@ export function Canvas() {
 
   useCanvasFor(studio.edit, loose);
   useFitOnOpen(loading ? null : page);
+  useSelectionInSight();
 
   const onNodesChange = useCallback(
     (changes: NodeChange[]) => {
@@ -558,4 +560,23 @@ function useFitOnOpen(page: string | null): void {
     fitted.current = page;
     overview(flow, paneOf(studio));
   }, [page, measured, flow, studio]);
+}
+
+/** A panel that opens or grows does not cover the block that is selected, unless that was out of sight before. */
+function useSelectionInSight(): void {
+  const flow = useReactFlow();
+  const studio = useActions();
+  const height = useStore((state) => state.height);
+  const width = useStore((state) => state.width);
+  const before = useRef(height);
+  useEffect(() => {
+    const room = before.current;
+    before.current = height;
+    const [node, ...more] = flow.getNodes().filter(({ selected }) => selected);
+    if (height >= room || !node || more.length > 0) return;
+    const { x, y, zoom } = flow.getViewport();
+    const seen = { x: -x / zoom, y: -y / zoom, width: width / zoom, height: room / zoom };
+    const bounds = flow.getNodesBounds([node]);
+    if (flow.isNodeIntersecting(node, seen)) studio.edit.canvas?.show(bounds, bounds);
+  }, [height, width, flow, studio]);
 }
