@@ -119,24 +119,42 @@ class Cell:
 
     @property
     def bytes(self) -> int:
-        """What has to move: every array the rule must read, read once, and the output written once.
+        """What has to move: every array the rule must read, read once, and the output written once."""
+        return self.read + self.written
 
-        The choice counts as poolgrad stores it; orig_output counts where its values decide the result.
-        """
-        case, item = self.case, ITEM_BYTES[self.case.dtype]
-        x, y = prod(case.shape) * item, prod(case.out_shape) * item
-        choice = prod(case.out_shape) * choice_bytes(case)
-        compared = y if case.rank == 3 or case.ratio else 0
+    @property
+    def read(self) -> int:
+        """The choice counts as poolgrad stores it; orig_output counts where its values decide the result."""
+        x, y = self._input, self._output
+        compared = y if self.case.rank == 3 or self.case.ratio else 0
         return {
-            "max_forward": x + y,
-            "max_forward_choice": x + y + choice,
-            "max_grad": x + compared + y + x,
-            "max_gradgrad": x + y + x + y,
-            "max_grad_choice": y + choice + x,
-            "max_gradgrad_choice": x + choice + y,
-            "avg_forward": x + y,
-            "avg_grad": y + x,
+            "max_forward": x,
+            "max_forward_choice": x,
+            "max_grad": x + compared + y,
+            "max_gradgrad": x + y + x,
+            "max_grad_choice": y + self._choice,
+            "max_gradgrad_choice": x + self._choice,
+            "avg_forward": x,
+            "avg_grad": y,
         }[self.operator]
+
+    @property
+    def written(self) -> int:
+        if self.operator in FIRST_ORDER:
+            return self._input
+        return self._output + (self._choice if self.operator == "max_forward_choice" else 0)
+
+    @property
+    def _input(self) -> int:
+        return prod(self.case.shape) * ITEM_BYTES[self.case.dtype]
+
+    @property
+    def _output(self) -> int:
+        return prod(self.case.out_shape) * ITEM_BYTES[self.case.dtype]
+
+    @property
+    def _choice(self) -> int:
+        return prod(self.case.out_shape) * choice_bytes(self.case)
 
 
 def choice_bytes(case: Case) -> int:

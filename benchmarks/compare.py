@@ -37,7 +37,7 @@ def changes(base: Record, new: Record) -> list[Change]:
     before = {row.key: row for row in rows(base)}
     pairs = [(before[row.key], row) for row in rows(new) if row.key in before]
     found = [
-        Change(row, old.fraction, row.fraction / old.fraction, row.steady / old.steady if old.steady else 1.0)
+        Change(row, old.fraction, row.fraction_at_best / old.fraction_at_best, row.fraction / old.fraction)
         for old, row in pairs
     ]
     return sorted(found, key=lambda change: max(change.best, change.steady))

@@ -12,6 +12,7 @@ from .records import BEYOND_EAGER, OURS, Record, Row, geometric_mean, rows
 
 Rows = Sequence[Row]
 NOISE_MS = 0.5  # by which differences of medians move
+MOST_NAMED = 6  # rows that fall short
 NOISE_MB = 4.0  # how far a process grows by itself: stacks, huge-page rounding, Python
 
 
@@ -27,7 +28,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Fraction:
-    """At least `least` of the memory limit in every chosen row, float32, outputs in reused memory."""
+    """At least `least` of the memory limit in every chosen row, float32, outputs in reused memory.
+
+    Where a row falls short, what it reaches of plain traffic tells whether memory or the kernel is to blame.
+    """
 
     group: str
     what: str
@@ -37,7 +41,7 @@ class Fraction:
     def judge(self, all_rows: Rows) -> Outcome:
         mine = [row for row in all_rows if row.mode == "reused" and row.case.dtype == "float32" and self.chosen(row)]
         goal = f"{self.what}: at least {self.least:.2f} of the limit"
-        return _judge(self.group, goal, mine, lambda row: row.fraction, self.least)
+        return _judge(self.group, goal, mine, lambda row: row.fraction, self.least, note=_of_traffic)
 
 
 def _is(
@@ -213,7 +217,19 @@ def _threads(record: Record) -> Outcome:
     return Outcome("threads", goal, min(scaling.values()) >= 1.8, found)
 
 
-def _judge(group: str, goal: str, mine: Rows, value: Callable[[Row], float], least: float, unit: str = "") -> Outcome:
+def _of_traffic(row: Row) -> str:
+    return f" ({row.of_traffic:.2f} of plain traffic)" if row.of_traffic else ""
+
+
+def _judge(
+    group: str,
+    goal: str,
+    mine: Rows,
+    value: Callable[[Row], float],
+    least: float,
+    unit: str = "",
+    note: Callable[[Row], str] = lambda row: "",
+) -> Outcome:
     """Reached when every row reaches `least`; tells the range and, where one falls short, which rows do."""
     if not mine:
         return Outcome(group, goal, None, "not measured")
@@ -221,6 +237,6 @@ def _judge(group: str, goal: str, mine: Rows, value: Callable[[Row], float], lea
     short = [row for row in ranked if value(row) < least]
     found = f"{value(ranked[0]):.2f}{unit} to {value(ranked[-1]):.2f}{unit}"
     if short:
-        worst = ", ".join(f"{row.name} {value(row):.2f}{unit}" for row in short[:3])
-        found += f"; {len(short)} of {len(mine)} below: {worst}{', …' if len(short) > 3 else ''}"
+        worst = ", ".join(f"{row.name} {value(row):.2f}{unit}{note(row)}" for row in short[:MOST_NAMED])
+        found += f"; {len(short)} of {len(mine)} below: {worst}{', …' if len(short) > MOST_NAMED else ''}"
     return Outcome(group, goal, not short, found)

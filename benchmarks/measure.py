@@ -42,8 +42,8 @@ class Local:
 class Effort:
     """How long to measure: seconds for a whole cell, rounds, and the least length of one sample."""
 
-    seconds: float = 2.4
-    rounds: int = 12
+    seconds: float = 4.0
+    rounds: int = 24
     least_rounds: int = 3
     sample: float = 0.0015
     slow: float = 1.0

@@ -18,6 +18,7 @@ Record: TypeAlias = dict[str, Any]
 HISTORY = Path(__file__).parent / "history"
 OURS = "poolgrad "
 LIMIT = "copy "
+TRAFFIC = "traffic"
 BEYOND_EAGER = ("TF graph",)
 
 _CASES = {case.label: case for case in CASES}
@@ -25,14 +26,16 @@ _CASES = {case.label: case for case in CASES}
 
 @dataclass(frozen=True)
 class Row:
-    """One cell, one layout of poolgrad, one allocation mode. Times are seconds, best of the rounds."""
+    """One cell, one layout of poolgrad, one allocation mode. Times are seconds, best of the rounds; shares of what memory
+    gives are medians over the rounds, each with its own times."""
 
     mode: str
     cell: Cell
     layout: str
     seconds: float
     limit: float
-    steady: float
+    fraction: float
+    of_traffic: float | None
     peers: dict[str, float]
     fault: str | None
 
@@ -53,8 +56,8 @@ class Row:
         return f"{self.cell.name}, {LAYOUTS[self.layout]}, {self.mode}"
 
     @property
-    def fraction(self) -> float:
-        """Of the memory limit, 1 is a copy of the same number of bytes."""
+    def fraction_at_best(self) -> float:
+        """The best copy over the best call, whenever they were."""
         return self.limit / self.seconds
 
     def best_peer(self, without: tuple[str, ...] = ()) -> str | None:
@@ -70,17 +73,13 @@ LAYOUTS = {"last": "channels-last", "first": "channels-first"}
 
 
 def cell_record(cell: Cell, timings: dict[str, Timing], faults: dict[str, str | None]) -> Record:
-    """What is kept of one cell: best and median of everybody, and poolgrad's share of the limit round by round."""
-    limit = _limit(timings)
-    steady = {
-        name.removeprefix(OURS): _digits(_median_ratio(limit, timing))
-        for name, timing in timings.items()
-        if name.startswith(OURS)
-    }
+    """What is kept of one cell: best and median of everybody, and poolgrad's share of what memory gives, round by round."""
+    limit, traffic = _limit(timings), timings.get(TRAFFIC)
+    ours = {name.removeprefix(OURS): timing for name, timing in timings.items() if name.startswith(OURS)}
     times = {
         name: [_digits(timing.best), _digits(timing.median)]
         for name, timing in timings.items()
-        if not name.startswith(LIMIT)
+        if not name.startswith((LIMIT, TRAFFIC))
     }
     return {
         "case": cell.case.label,
@@ -88,7 +87,8 @@ def cell_record(cell: Cell, timings: dict[str, Timing], faults: dict[str, str | 
         "bytes": cell.bytes,
         "limit": [_digits(limit.best), _digits(limit.median)],
         "times": times,
-        "steady": steady,
+        "steady": {layout: _digits(_median_ratio(limit, timing)) for layout, timing in ours.items()},
+        "of_traffic": {layout: _digits(_median_ratio(traffic, timing)) for layout, timing in ours.items() if traffic},
         "faults": {layout: fault for layout, fault in faults.items() if fault},
     }
 
@@ -103,10 +103,11 @@ def _rows_of(mode: str, stored: Record) -> Iterable[Row]:
     if case is None:
         return
     peers = {name: best for name, (best, _) in stored["times"].items() if not name.startswith(OURS)}
-    for layout, steady in stored["steady"].items():
-        seconds = stored["times"][OURS + layout][0]
-        fault = stored["faults"].get(layout)
-        yield Row(mode, Cell(case, stored["operator"]), layout, seconds, stored["limit"][0], steady, peers, fault)
+    limit, of_traffic = stored["limit"][0], stored.get("of_traffic", {})
+    for layout, fraction in stored["steady"].items():
+        seconds, fault = stored["times"][OURS + layout][0], stored["faults"].get(layout)
+        cell = Cell(case, stored["operator"])
+        yield Row(mode, cell, layout, seconds, limit, fraction, of_traffic.get(layout), peers, fault)
 
 
 def _limit(timings: dict[str, Timing]) -> Timing:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from . import goals, picture
 from .cases import OPERATORS, TIMES
+from .copying import LEAST_TRAFFIC
 from .records import BEYOND_EAGER, LAYOUTS, OURS, Record, Row, geometric_mean, rows
 
 PEERS = ("TF", "TF native", "TF graph", "torch", "torch cl", "JAX", "ONNX RT", "SciPy")
@@ -170,6 +171,18 @@ def _neighbours(record: Record) -> str:
     return f"  \nA loop in the nearest cache took {factors} its best time {shared}"
 
 
+def _memory(record: Record) -> str:
+    """How fast memory was, and how steadily."""
+    large = [cell for cells in record["modes"].values() for cell in cells if cell["bytes"] >= LEAST_TRAFFIC]
+    if not large:
+        return ""
+    mostly = sorted(cell["bytes"] / cell["limit"][1] * 1e-9 for cell in large)
+    best = max(cell["bytes"] / cell["limit"][0] * 1e-9 for cell in large)
+    low, middle, high = mostly[len(mostly) // 10], mostly[len(mostly) // 2], mostly[-1 - len(mostly) // 10]
+    spread = f"{low:.0f} to {high:.0f} in four of five cells, {best:.0f} at best"
+    return f"  \nA copy of 16 MiB and more moved {middle:.0f} GB/s in the median ({spread})"
+
+
 def page(record: Record) -> str:
     """The Markdown page: what was measured, means, goals, every row."""
     every = rows(record)
@@ -178,7 +191,7 @@ def page(record: Record) -> str:
     parts = [
         "# CPU benchmarks",
         "Written by `make bench`; do not edit. How to read it: [Reading the tables](#reading-the-tables).",
-        f"{headline(record)}  \n{machine['system']}  \n{versions}{_neighbours(record)}",
+        f"{headline(record)}  \n{machine['system']}  \n{versions}{_neighbours(record)}{_memory(record)}",
         f"![Speed-up over the best peer, and fraction of the memory limit]({page_name(record)}.svg)",
         "\n".join(f"* {line[0].upper()}{line[1:]}" for line in summary(every)),
         "## Goals",
@@ -208,7 +221,7 @@ def _goal_table(record: Record) -> str:
 def _group(group: str, mine: list[Row]) -> list[str]:
     """The table of one group of cases, folded away."""
     peers = _peers_of(mine)
-    head = ["case", "operator", "layout", OURS.strip(), *peers, "vs best peer", "of limit", "by rounds"]
+    head = ["case", "operator", "layout", OURS.strip(), *peers, "vs best peer", "of limit", "at best", "of traffic"]
     lines = [f"| {' | '.join(head)} |", "|---|---|---|" + "---:|" * (len(head) - 3)]
     previous: Row | None = None
     for row in mine:
@@ -224,7 +237,8 @@ def _group(group: str, mine: list[Row]) -> list[str]:
             *(f"*{time}*" if peer == best else time for peer, time in zip(peers, times, strict=True)),
             f"{speedup:.1f}" if speedup else "",
             f"{row.fraction:.2f}",
-            f"{row.steady:.2f}",
+            f"{row.fraction_at_best:.2f}",
+            f"{row.of_traffic:.2f}" if row.of_traffic else "",
         ]
         lines.append(f"| {' | '.join(cells)} |")
         previous = row
@@ -242,10 +256,13 @@ READING = """## Reading the tables
   the data in the layout they like best, whatever poolgrad's layout in that row.
 * *of limit*: time of a copy that moves the same number of bytes over poolgrad's time. The bytes are those of every
   array the rule has to read and of the output, once each. The copy is the quickest of several (memmove, PyTorch's,
-  a streaming one), with all threads, between warm buffers, measured in the same rounds. It can pass 1: a copy writes
-  as much as it reads, a pooling forward writes less, and writing is dearer. Goals are judged by it.
-* *by rounds*: the same with every round's own copy and call, the median of the rounds. Where memory is quick at one
-  moment and slow at another, the two differ; neither is to be trusted to better than a fifth.
+  a streaming one), with all threads, between warm buffers. Each round has its own copy and its own call; the figure is
+  the median of their ratios, and goals are judged by it. *at best* is the best copy over the best call, whenever they
+  were: where memory is quick at one moment and slow at another, that compares two moments.
+* *of traffic*: the same against a loop that reads and writes as many bytes as the operator, past the caches, and does
+  nothing with them. Processors read and write at the same time and have a way for each: a copy, which uses both alike, moves
+  more bytes a second than anybody who mostly reads or mostly writes. Where this is 1, memory is the limit, whatever the
+  other column says. From 16 MiB on.
 * *TF*: TensorFlow, eager, oneDNN on. *TF native*: oneDNN off, in a process of its own whose samples fall into the same
   rounds; shown where oneDNN has a kernel, elsewhere both run the same code. *TF graph*: forward and gradient in one
   `tf.function`, the only way to TensorFlow's oneDNN max gradient. *torch*: contiguous, *torch cl*: channels_last, aten

@@ -46,6 +46,9 @@ class Session:
                 contenders.append(Local(peer.name, call.run))
         for name, way in copying.ways(cell.bytes, self.threads).items():
             contenders.append(Local(f"{records.LIMIT}{name}", way))
+        traffic = copying.traffic(cell.read, cell.written, self.threads)
+        if traffic:
+            contenders.append(Local(records.TRAFFIC, traffic))
         return records.cell_record(cell, race(contenders, self.effort), faults)
 
     def _our_layouts(self, cell: Cell) -> Iterator[tuple[Peer, str]]:
