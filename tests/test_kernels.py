@@ -853,6 +853,22 @@ def test_a_given_value_need_not_be_the_maximum(rng):
     assert np.array_equal(put, backend.put(pool, np.where(real, g, 0).astype(np.float32), choice))
 
 
+@pytest.mark.parametrize("k", [254, 255, 256, 257])
+def test_a_given_value_that_no_element_of_a_large_window_has(rng, k):
+    """Its code is one that stands for none, also where the others nearly fill a byte."""
+    pool = Pool.of((2, 600, 3), "NWC", [pw.regular(600, k, 1)])
+    windows, axes = [ref.regular(600, k, 1, "VALID")], [1]
+    x, v = (rng.integers(0, 40, pool.shape).astype(np.float32) for _ in range(2))
+    g = rng.integers(1, 9, pool.out_shape).astype(np.float32)
+    for change in ([0, 1], [0, -1], [0, -1, 1], [-100]):
+        given = backend.maximum(pool, x, "propagate") + rng.choice(change, pool.out_shape).astype(np.float32)
+        won = ref.choose(x, windows, axes, "first", "propagate", given)
+        put = backend.max_put(pool, x, g, "first", "propagate", equal_to=given)
+        assert np.array_equal(put, ref.put(g, won, windows, axes, [600]))
+        taken = backend.max_take(pool, x, v, "first", "propagate", equal_to=given)
+        assert np.array_equal(taken, ref.take(v, won, windows, axes))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_global_pooling(rng, dtype):
     """One window that is the whole input."""

@@ -10,7 +10,7 @@ namespace poolgrad {
 namespace {
 
 constexpr int64_t table_entries = 4096;   // windows up to this many elements keep a table; codes of larger ones are decoded
-template <class Code> constexpr bool tabled = sizeof(Code) < 8;   // windows whose codes have 64 bits never are that small
+template <class Code> constexpr bool tabled = sizeof(Code) < 4;   // windows whose codes need more never are that small
 
 // The local positions that a code stands for. False if it stands for none of the window's real elements.
 POOLGRAD_INLINE bool decode(const Geometry& g, const Span* spans, uint64_t code, int64_t* local_at) {

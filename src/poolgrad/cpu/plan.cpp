@@ -833,11 +833,11 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
     const double scratch_bytes = coded ? static_cast<double>(sum_bytes(type)) : windows * find.code_width / 2;   // codes may fill half the cache
     const bool large = large_coded_ && (equal || !by_neighbours(type, ignore_nan));
     if (large || by_slabs(type) || overlaps_boxes(bytes, scratch_bytes, coded && slides())) {
-        const int width = large && equal ? 4 : find.code_width;
+        const int width = find.code_width;
         Buffer codes(outputs_ * width);
         if (large) {
             const bool found = choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), width, equal);
-            if (!found) match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
+            if (!found) match_large(type, x, equal, ignore_nan, codes.as<void>(), width);
         } else {
             find.code = dense(codes.as<void>(), true, width);
             each_box(true, bytes, equal ? bytes : 0, [&](const Box& box, Scratch& scratch) { choose(find, equal, box, scratch); }, most_streams);
@@ -895,10 +895,11 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     const bool quick = by_columns(bytes) && g_.elements <= most_by_columns, large = large_ && !quick;
     if (large && choose_large(type, x, ignore_nan, Carry::elements, v, y, 0, equal)) return;
     if (large && large_coded_) {   // and something else than the maximum is looked for
-        Buffer codes(outputs_ * 4);
-        choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), 4);
-        match_large(type, x, equal, ignore_nan, codes.as<uint32_t>());
-        return take(type, v, codes.as<void>(), 4, y);
+        const int width = equal_width();
+        Buffer codes(outputs_ * width);
+        choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), width);
+        match_large(type, x, equal, ignore_nan, codes.as<void>(), width);
+        return take(type, v, codes.as<void>(), width, y);
     }
     Scan job = scan_job(type, ignore_nan);
     job.mode = mode;
@@ -1036,17 +1037,17 @@ bool Plan::choose_large(DType type, const View& x, bool ignore_nan, Carry carry,
 }
 
 // Corrects codes of maxima where the wanted value is not the maximum: the first equal element, or none.
-void Plan::match_large(DType type, const View& x, const void* equal, bool ignore_nan, uint32_t* codes) const {
+void Plan::match_large(DType type, const View& x, const void* equal, bool ignore_nan, void* codes, int width) const {
     const int64_t bytes = dtype_bytes(type);
     Buffer found(outputs_ * bytes);
-    take(type, x, codes, 4, found.as<void>());
+    take(type, x, codes, width, found.as<void>());
     Scan job = scan_job(type, ignore_nan);
     job.mode = Mode::equal;
     job.what = What::code;
     job.x = x;
     job.wanted = dense(equal, true, bytes);
-    job.code = dense(codes, true, 4);
-    job.code_width = 4;
+    job.code = dense(codes, true, width);
+    job.code_width = width;
     const Kernels& k = kernels();
     each_box(true, bytes, 0, [&](const Box& box, Scratch& scratch) {
         RowWalk walk;
@@ -1061,7 +1062,7 @@ void Plan::match_large(DType type, const View& x, const void* equal, bool ignore
                     for (int64_t c = 0; c < g_.inner; ++c) {
                         const auto most = order.key(a[c]), want = order.key(b[c]);
                         if (order.equals_one(most, want)) continue;
-                        if (want > most) codes[row + o * g_.inner + c] = UINT32_MAX;   // nothing is that large
+                        if (want > most) store_code(codes, row + o * g_.inner + c, width, no_code(width));   // nothing is that large
                         else known = false;
                     }
                 });

@@ -97,7 +97,7 @@ private:
     bool choose_large(DType type, const View& x, bool ignore_nan, Carry carry, const View& v, void* result, int code_width = 0,
                       const void* expected = nullptr, void* maxima = nullptr) const;
     void sum_large(DType type, bool transposed, const View& elements, void* result) const;
-    void match_large(DType type, const View& x, const void* equal, bool ignore_nan, uint32_t* codes) const;
+    void match_large(DType type, const View& x, const void* equal, bool ignore_nan, void* codes, int width) const;
 };
 
 }  // namespace poolgrad

@@ -398,8 +398,9 @@ void POOLGRAD_KERNEL(put)(const Put& job, const Box& box, Scratch& scratch) {
 #if defined(__AVX2__)
         if constexpr (E::lanes <= 16 && typename E::Sum{1} / 2 != 0) {   // where halves exist
             const int apart = job.code_width == 1 ? threes_apart(*job.geometry) : 0;
-            if (apart == 1) return Threes<E, 1>(job, box, scratch).run();
-            if (apart == 2) return Threes<E, 2>(job, box, scratch).run();
+            const bool flat = job.geometry->rank == 2;
+            if (apart == 1 && flat) return Threes<E, 1>(job, box, scratch).run();
+            if (apart == 2 && (flat || Threes<E, 2>::crosses_planes)) return Threes<E, 2>(job, box, scratch).run();
         }
 #endif
         if (job.code_width == 1) Putter<E, uint8_t>(job, scratch).box(box);

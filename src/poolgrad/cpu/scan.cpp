@@ -266,15 +266,19 @@ template <class Order, Mode mode, What what> struct Scanner {
     POOLGRAD_INLINE void store_windows(Stored* values, char* chosen, int64_t f, int64_t end, Keys best, Natural at, Marks& marks) const {
         const int width = job.code_width;
         const Values value = order.values(best);
-        if constexpr (writes_value && two_zeros) marks.zeros |= best == Keys{};
-        if constexpr (writes_value && !Order::key_is_value) marks.nans |= best == order.nan_key;
+        Codes zeros{}, nans{};
+        if constexpr (writes_value && two_zeros) zeros = best == Keys{};
+        if constexpr (writes_value && !Order::key_is_value) nans = best == order.nan_key;
         if (f + lanes <= end) {
             if constexpr (writes_value) store(values + f, value);
             if constexpr (writes_code) store_codes<I, lanes>(chosen + f * width, width, reinterpret_cast<Codes>(at));
         } else {
+            const Codes written = lane_mask<I, lanes>(0, end - f);
+            zeros &= written, nans &= written;
             if constexpr (writes_code) store_some_codes<I, lanes>(chosen + f * width, width, reinterpret_cast<Codes>(at), end - f);
             if constexpr (writes_value) store_some(values + f, value, end - f);
         }
+        marks.zeros |= zeros, marks.nans |= nans;
     }
 
 #if defined(__AVX512BW__)

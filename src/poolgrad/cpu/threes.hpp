@@ -21,7 +21,8 @@ template <class E, int S> struct Threes {
     static constexpr int made = 2;              // rows of elements at a time,
     static constexpr int step = made / S;       // and rows of windows from one time to the next
     static constexpr int kept = 4 * step;       // rows of windows: those that are read, and the next ones
-    static constexpr int most_planes = 2;       // of windows that a plane of elements lies in
+    static constexpr int most_planes = 2;       // of windows that a plane of elements lies in;
+    static constexpr bool crosses_planes = S == 2 && __is_same(Stored, float);   // elsewhere following codes is quicker than two of them
     static constexpr uint8_t none = 255;        // no element has this code
     static constexpr int64_t joined_bytes = int64_t{1} << 13, least_joined = 16;   // bytes and rows that are done together where they are joined
 
@@ -302,8 +303,8 @@ template <class E, int S> struct Threes {
                 to[u] = mine[u] && exact ? room + next_in_room * width : spare + u * larger(count, lanes) * S;
                 next_in_room += mine[u];
             }
-            if (planes == 1) two_rows<1>(r, to);
-            else two_rows<2>(r, to);
+            if constexpr (crosses_planes) planes == 1 ? two_rows<1>(r, to) : two_rows<2>(r, to);
+            else two_rows<1>(r, to);
             for (int u = 0; u < made; ++u) {
                 if (!exact && mine[u]) __builtin_memcpy(room + in_room * width, to[u] + skip, sizeof(Stored) * static_cast<size_t>(width));
                 in_room += mine[u];
