@@ -3,8 +3,8 @@
 A copy of n bytes reads n and writes n, so moving B bytes means copying B / 2. Several ways of copying are raced in
 every round and the best counts: plain memmove, PyTorch's parallel copy, and a streaming copy that bypasses the cache.
 
-Memory does not read as fast as it writes, so beside the limit stands plain traffic: a loop that reads and writes as
-much as the operator and does nothing with it.
+Memory does not write as fast as it reads, so beside the limit stands plain traffic: loops that read and write as much
+as the operator and do nothing with it, of which the best counts too.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -24,30 +24,59 @@ import numpy as np
 
 Way = Callable[[], object]
 Bytes: TypeAlias = "np.ndarray[tuple[int], np.dtype[np.uint8]]"
-MoveBytes = Callable[[int, int, int], object]
 
+LEAST_THREADED = 1 << 20
 LEAST_TRAFFIC = 16 << 20
-"""Bytes from which plain traffic is measured: below, caches decide, and going past them is not the quickest way."""
+"""Bytes from which plain traffic is measured: below, going past the caches is not the quickest way."""
+
+MEMMOVE, STREAMING = -1, 0  # instead of a number of places (copying.c)
+PLACES = (1, 2, 4)
+"""From how many places each thread reads in turns: which is quickest depends on the processor and on what is written."""
+
+
+class Share(ctypes.Structure):
+    """What one thread moves; the struct of copying.c."""
+
+    _fields_ = (
+        ("to", ctypes.c_void_p),
+        ("origin", ctypes.c_void_p),
+        ("written", ctypes.c_size_t),
+        ("read", ctypes.c_size_t),
+        ("places", ctypes.c_ssize_t),
+    )
 
 
 def ways(moved: int, threads: int) -> dict[str, Way]:
-    """Callables that each move `moved` bytes between two warm buffers."""
+    """Callables that each move `moved` bytes between two warm buffers of their own."""
     half = max(moved // 2, 1)
-    source, target = _aligned(half), _aligned(half)
-    source[:], target[:] = 1, 0
-    found: dict[str, Way] = {"memmove": partial(ctypes.memmove, target.ctypes.data, source.ctypes.data, half)}
-    if half >= 1 << 20:
-        found["memmove, threads"] = _split(ctypes.memmove, target, source, threads)
-        library = _library()
-        if library:
-            found["streaming, threads"] = _split(library.copy_streaming, target, source, threads)
+    found: dict[str, Way] = {"memmove": _memmove(half)}
+    compiled = library()
+    if compiled and half >= LEAST_THREADED:
+        found["memmove, threads"] = _shared_out(compiled, half, half, threads, MEMMOVE)
+        found["streaming, threads"] = _shared_out(compiled, half, half, threads, STREAMING)
     try:
         import torch
 
-        found["torch"] = partial(torch.from_numpy(target).copy_, torch.from_numpy(source))
+        target, source = (torch.from_numpy(buffer) for buffer in _buffers(half, half))
+        found["torch"] = partial(target.copy_, source)
     except ImportError:
         pass
     return found
+
+
+def traffic(read: int, written: int, threads: int) -> dict[str, Way]:
+    """Callables that read and write so many bytes; none where there is no telling."""
+    compiled = library()
+    if compiled is None or not compiled.can_stream() or read + written < LEAST_TRAFFIC:
+        return {}
+    return {str(places): _shared_out(compiled, written, read, threads, places) for places in PLACES}
+
+
+def _buffers(written: int, read: int) -> tuple[Bytes, Bytes]:
+    """Target and source, touched. Each way has its own: what others leave in the caches of it would count as its merit."""
+    target, source = _aligned(written), _aligned(read)
+    target[:], source[:] = 0, 1
+    return target, source
 
 
 def _aligned(size: int) -> Bytes:
@@ -56,68 +85,50 @@ def _aligned(size: int) -> Bytes:
     return raw[shift : shift + size]
 
 
-def traffic(read: int, written: int, threads: int) -> Way | None:
-    """Reads and writes so many bytes, past the caches; None where there is no telling."""
-    library = _library()
-    if library is None or read + written < LEAST_TRAFFIC:
-        return None
-    source, target = _aligned(read), _aligned(written)
-    source[:], target[:] = 1, 0
-    reads, writes = _parts(read, threads), _parts(written, threads)
-    jobs = [
-        (target.ctypes.data + to, size, source.ctypes.data + origin, length)
-        for (to, size), (origin, length) in zip(writes, reads, strict=True)
-    ]
-    return _shared_out(library.move_streaming, jobs, (source, target))
-
-
-def _split(move: MoveBytes, target: Bytes, source: Bytes, threads: int) -> Way:
-    """The copy in `threads` equal parts."""
-    to, origin = target.ctypes.data, source.ctypes.data
-    jobs = [(to + start, origin + start, size) for start, size in _parts(target.size, threads)]
-    return _shared_out(move, jobs, (source, target))
-
-
-def _parts(size: int, threads: int) -> list[tuple[int, int]]:
-    """(start, length) of every thread's part."""
-    part = -(-size // threads) // 256 * 256 or size
-    edges = [*range(0, part * (threads - 1) + 1, part), size]
-    return [(start, stop - start) for start, stop in pairwise(edges)]
-
-
-def _shared_out(move: Callable[..., object], jobs: list[tuple[int, ...]], buffers: tuple[Bytes, ...]) -> Way:
-    """A job for every thread; the caller does the last one itself."""
-    pool = _pool(len(jobs))
+def _memmove(size: int) -> Way:
+    target, source = _buffers(size, size)
 
     def run() -> None:
-        waiting = [pool.submit(move, *job) for job in jobs[:-1]]
-        move(*jobs[-1])
-        for job in waiting:
-            job.result()
-        _ = buffers  # they live as long as the way
+        ctypes.memmove(target.ctypes.data, source.ctypes.data, size)
 
     return run
 
 
-@lru_cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(threads)
+def _shared_out(compiled: ctypes.CDLL, written: int, read: int, threads: int, places: int) -> Way:
+    """A share for every thread."""
+    target, source = _buffers(written, read)
+    parts = zip(_parts(target, threads), _parts(source, threads), strict=True)
+    shares = (Share * threads)(*(Share(to, origin, size, length, places) for (to, size), (origin, length) in parts))
+
+    def run() -> None:
+        if not compiled.run_shares(shares, threads):
+            raise RuntimeError(f"copying with {threads} threads: they could not be started")
+        _ = target, source  # they live as long as the way
+
+    return run
+
+
+def _parts(array: Bytes, threads: int) -> list[tuple[int, int]]:
+    """(address, length) of every thread's part."""
+    part = -(-array.size // threads) // 256 * 256 or array.size
+    edges = [*range(0, part * (threads - 1) + 1, part), array.size]
+    return [(array.ctypes.data + start, stop - start) for start, stop in pairwise(edges)]
 
 
 @lru_cache
-def _library() -> ctypes.CDLL | None:
+def library() -> ctypes.CDLL | None:
     """copying.c compiled, or None where there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
+        print("no C compiler: the limit is that of memmove and PyTorch, and there is no plain traffic", file=sys.stderr)
         return None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "copying.so"
         source = Path(__file__).with_name("copying.c")
-        command = [compiler, "-O3", "-march=native", "-shared", "-fPIC", str(source), "-o", str(path)]
-        if subprocess.run(command, capture_output=True, check=False).returncode:
-            return None
-        library = ctypes.CDLL(str(path))
-    library.copy_streaming.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-    library.move_streaming.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_size_t)
-    library.copy_streaming.restype = library.move_streaming.restype = None
-    return library
+        subprocess.run(
+            [compiler, "-O3", "-march=native", "-shared", "-fPIC", "-pthread", str(source), "-o", str(path)], check=True
+        )
+        compiled = ctypes.CDLL(str(path))
+    compiled.run_shares.argtypes = (ctypes.POINTER(Share), ctypes.c_size_t)
+    compiled.wait_cycles.argtypes, compiled.wait_cycles.restype = (ctypes.c_size_t,), ctypes.c_size_t
+    return compiled

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .cases import AVG, FIRST_ORDER, FORWARD, ITEM_BYTES, MAX, SECOND_ORDER, TIMES
 from .records import BEYOND_EAGER, OURS, Record, Row, geometric_mean, rows
@@ -30,7 +30,8 @@ class Outcome:
 class Fraction:
     """At least `least` of the memory limit in every chosen row, float32, outputs in reused memory.
 
-    Where a row falls short, what it reaches of plain traffic tells whether memory or the kernel is to blame.
+    By rounds; what the best copy and the best call say is told too. Where a row falls short, what it reaches of plain traffic
+    tells whether memory or the kernel limits it.
     """
 
     group: str
@@ -41,7 +42,8 @@ class Fraction:
     def judge(self, all_rows: Rows) -> Outcome:
         mine = [row for row in all_rows if row.mode == "reused" and row.case.dtype == "float32" and self.chosen(row)]
         goal = f"{self.what}: at least {self.least:.2f} of the limit"
-        return _judge(self.group, goal, mine, lambda row: row.fraction, self.least, note=_of_traffic)
+        found = _judge(self.group, goal, mine, lambda row: row.fraction, self.least, note=_of_traffic)
+        return replace(found, found=f"{found.found}{_at_best(mine, self.least)}")
 
 
 def _is(
@@ -102,7 +104,12 @@ def gradient_speedups(every: Rows, mode: str, without: tuple[str, ...] = ()) -> 
 
 def _every_case(every: Rows) -> Outcome:
     mine = [row for row in every if row.peers]
-    return _judge("every case", "faster than the best peer", mine, lambda row: row.speedup() or 0.0, 1.0, TIMES)
+    found = _judge("every case", "faster than the best peer", mine, lambda row: row.speedup() or 0.0, 1.0, TIMES)
+    steady = [row for row in mine if row.speedup_by_rounds]
+    if not steady:
+        return found
+    rounds = _judge("", "", steady, lambda row: row.speedup_by_rounds or 0.0, 1.0, TIMES)
+    return replace(found, found=f"{found.found}. By rounds: {rounds.found}")
 
 
 def _gradients(every: Rows, mode: str, least: float) -> Outcome:
@@ -215,6 +222,14 @@ def _threads(record: Record) -> Outcome:
         return Outcome("threads", goal, None, "not measured")
     found = ", ".join(f"{name} {factor:.2f}{TIMES}" for name, factor in scaling.items())
     return Outcome("threads", goal, min(scaling.values()) >= 1.8, found)
+
+
+def _at_best(mine: Rows, least: float) -> str:
+    if not mine:
+        return ""
+    values = [row.fraction_at_best for row in mine]
+    below = sum(value < least for value in values)
+    return f". Best over best: {min(values):.2f} to {max(values):.2f}, {below or 'none'} below"
 
 
 def _of_traffic(row: Row) -> str:

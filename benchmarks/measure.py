@@ -42,7 +42,7 @@ class Local:
 class Effort:
     """How long to measure: seconds for a whole cell, rounds, and the least length of one sample."""
 
-    seconds: float = 4.0
+    seconds: float = 3.2
     rounds: int = 24
     least_rounds: int = 3
     sample: float = 0.0015

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import statistics
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ Record: TypeAlias = dict[str, Any]
 HISTORY = Path(__file__).parent / "history"
 OURS = "poolgrad "
 LIMIT = "copy "
-TRAFFIC = "traffic"
+TRAFFIC = "traffic "
 BEYOND_EAGER = ("TF graph",)
 
 _CASES = {case.label: case for case in CASES}
@@ -26,8 +27,11 @@ _CASES = {case.label: case for case in CASES}
 
 @dataclass(frozen=True)
 class Row:
-    """One cell, one layout of poolgrad, one allocation mode. Times are seconds, best of the rounds; shares of what memory
-    gives are medians over the rounds, each with its own times."""
+    """One cell, one layout of poolgrad, one allocation mode.
+
+    Times are seconds, best of the rounds. `fraction`, `of_traffic` and `by_rounds` are medians over the rounds, each of which
+    has its own times: what a copy, plain traffic and the peers took as a multiple of poolgrad's time.
+    """
 
     mode: str
     cell: Cell
@@ -37,6 +41,7 @@ class Row:
     fraction: float
     of_traffic: float | None
     peers: dict[str, float]
+    by_rounds: dict[str, float]
     fault: str | None
 
     @property
@@ -68,27 +73,34 @@ class Row:
         best = self.best_peer(without)
         return self.peers[best] / self.seconds if best else None
 
+    @property
+    def speedup_by_rounds(self) -> float | None:
+        """Over the peer that was quickest by rounds; None in runs that did not keep that."""
+        return min(self.by_rounds.values(), default=None)
+
 
 LAYOUTS = {"last": "channels-last", "first": "channels-first"}
 
 
 def cell_record(cell: Cell, timings: dict[str, Timing], faults: dict[str, str | None]) -> Record:
-    """What is kept of one cell: best and median of everybody, and poolgrad's share of what memory gives, round by round."""
-    limit, traffic = _limit(timings), timings.get(TRAFFIC)
+    """What is kept of one cell: best and median of everybody, how many samples that is, and who took what multiple of
+    poolgrad's time, round by round."""
+    limit, traffic = _quickest(timings, LIMIT), _quickest(timings, TRAFFIC)
     ours = {name.removeprefix(OURS): timing for name, timing in timings.items() if name.startswith(OURS)}
-    times = {
-        name: [_digits(timing.best), _digits(timing.median)]
-        for name, timing in timings.items()
-        if not name.startswith((LIMIT, TRAFFIC))
-    }
+    raced = {name: timing for name, timing in timings.items() if not name.startswith((LIMIT, TRAFFIC))}
+    peers = {name: timing for name, timing in raced.items() if not name.startswith(OURS)}
     return {
         "case": cell.case.label,
         "operator": cell.operator,
         "bytes": cell.bytes,
         "limit": [_digits(limit.best), _digits(limit.median)],
-        "times": times,
-        "steady": {layout: _digits(_median_ratio(limit, timing)) for layout, timing in ours.items()},
-        "of_traffic": {layout: _digits(_median_ratio(traffic, timing)) for layout, timing in ours.items() if traffic},
+        "times": {name: [_digits(timing.best), _digits(timing.median)] for name, timing in raced.items()},
+        "samples": {name: len(timing.taken) for name, timing in raced.items()},
+        "steady": {layout: _by_rounds(limit, mine) for layout, mine in ours.items()},
+        "of_traffic": {layout: _by_rounds(traffic, mine) for layout, mine in ours.items()} if traffic.taken else {},
+        "by_rounds": {
+            layout: {name: _by_rounds(timing, mine) for name, timing in peers.items()} for layout, mine in ours.items()
+        },
         "faults": {layout: fault for layout, fault in faults.items() if fault},
     }
 
@@ -103,23 +115,25 @@ def _rows_of(mode: str, stored: Record) -> Iterable[Row]:
     if case is None:
         return
     peers = {name: best for name, (best, _) in stored["times"].items() if not name.startswith(OURS)}
-    limit, of_traffic = stored["limit"][0], stored.get("of_traffic", {})
+    cell, limit = Cell(case, stored["operator"]), stored["limit"][0]
+    of_traffic, by_rounds = stored.get("of_traffic", {}), stored.get("by_rounds", {})
     for layout, fraction in stored["steady"].items():
         seconds, fault = stored["times"][OURS + layout][0], stored["faults"].get(layout)
-        cell = Cell(case, stored["operator"])
-        yield Row(mode, cell, layout, seconds, limit, fraction, of_traffic.get(layout), peers, fault)
+        steady = by_rounds.get(layout, {})
+        yield Row(mode, cell, layout, seconds, limit, fraction, of_traffic.get(layout), peers, steady, fault)
 
 
-def _limit(timings: dict[str, Timing]) -> Timing:
-    """The quickest way of copying in every round."""
-    copies = [timing.samples for name, timing in timings.items() if name.startswith(LIMIT)]
-    rounds = [[sample for sample in round if sample is not None] for round in zip(*copies, strict=True)]
+def _quickest(timings: dict[str, Timing], kind: str) -> Timing:
+    """The quickest way of a kind in every round."""
+    ways = [timing.samples for name, timing in timings.items() if name.startswith(kind)]
+    rounds = [[sample for sample in round if sample is not None] for round in zip(*ways, strict=True)]
     return Timing([min(round, default=None) for round in rounds])
 
 
-def _median_ratio(limit: Timing, ours: Timing) -> float:
-    ratios = sorted(a / b for a, b in zip(limit.samples, ours.samples, strict=True) if a and b)
-    return ratios[len(ratios) // 2] if ratios else limit.best / ours.best
+def _by_rounds(other: Timing, ours: Timing) -> float:
+    """What another took as a multiple of our time, the median over the rounds that have both; the first always does."""
+    pairs = zip(other.samples, ours.samples, strict=True)
+    return _digits(statistics.median(theirs / mine for theirs, mine in pairs if theirs and mine))
 
 
 def _digits(value: float) -> float:

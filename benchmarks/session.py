@@ -18,7 +18,7 @@ from .measure import QUICK, Contender, Effort, Local, race
 from .peers import Call, Peer, available
 from .worker import Worker
 
-REFERENCES = ("torch", "TF", "TF native", "JAX", "SciPy")
+REFERENCES = ("torch", "TF", "JAX", "SciPy")
 SUMS = ("max_grad", "max_grad_choice", "avg_forward", "avg_grad")
 
 
@@ -46,9 +46,8 @@ class Session:
                 contenders.append(Local(peer.name, call.run))
         for name, way in copying.ways(cell.bytes, self.threads).items():
             contenders.append(Local(f"{records.LIMIT}{name}", way))
-        traffic = copying.traffic(cell.read, cell.written, self.threads)
-        if traffic:
-            contenders.append(Local(records.TRAFFIC, traffic))
+        for name, way in copying.traffic(cell.read, cell.written, self.threads).items():
+            contenders.append(Local(f"{records.TRAFFIC}{name}", way))
         return records.cell_record(cell, race(contenders, self.effort), faults)
 
     def _our_layouts(self, cell: Cell) -> Iterator[tuple[Peer, str]]:
