@@ -9,6 +9,12 @@ CORES  := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST := $(BIN)/python -m pytest -n $(shell expr $(CORES) + 1) --dist worksteal
 # The kernels are built without AVX-512 where the processor has none. (`pip install .` builds them for all instruction sets.)
 LEVELS ?= $(if $(shell grep -som1 flags /proc/cpuinfo),$(if $(shell grep -som1 avx512bw /proc/cpuinfo),avx512;)avx2;baseline,avx512;avx2;baseline)
+# Who only wants to see it run waits for the quickest of these alone, unless all have been built.
+ifneq ($(filter run tour,$(MAKECMDGOALS)),)
+ifeq ($(wildcard $(STAMP)/kernels-$(subst ;,-,$(LEVELS))),)
+LEVELS := $(firstword $(subst ;, ,$(LEVELS)));baseline
+endif
+endif
 KERNELS := $(STAMP)/kernels-$(subst ;,-,$(LEVELS))
 SOURCES := CMakeLists.txt $(wildcard src/poolgrad/cpu/*.cpp src/poolgrad/cpu/*.hpp)
 STUDIO := studio/hatch_build.py $(wildcard examples/*) \
@@ -85,7 +91,7 @@ clean:  ## remove everything that was built
 # Set-up. Only this runs side by side: while the kernels are compiled, the front end is built and pip unpacks the
 # libraries that the target needs. Each pip installs packages that no other one installs.
 ready-%:
-	@$(MAKE) --silent --jobs 3 $(STAMP)/$*
+	@$(MAKE) --silent --jobs 3 LEVELS='$(LEVELS)' $(STAMP)/$*
 
 $(STAMP)/venv: tools/builders.py pyproject.toml studio/pyproject.toml
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 10), "poolgrad needs Python 3.10 or newer"'
