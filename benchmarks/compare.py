@@ -45,8 +45,14 @@ def changes(base: Record, new: Record) -> list[Change]:
 
 def compare(base: Path, new: Record, threshold: float = THRESHOLD) -> int:
     """Prints what changed beyond the threshold; 1 if anything regressed, else 0."""
-    console = Console()
-    found = changes(load(base), new)
+    console, old = Console(), load(base)
+    for fact in ("processor", "kernels", "threads"):
+        before, now = old["machine"].get(fact), new["machine"].get(fact)
+        if before != now:
+            console.print(
+                f"[yellow]the runs differ in more than the code[/]: {fact} was {before}, is {now}", highlight=False
+            )
+    found = changes(old, new)
     if not found:
         console.print(f"no cell of {base} was measured again")
         return 0

@@ -31,7 +31,7 @@ LEAST_TRAFFIC = 16 << 20
 
 MEMMOVE, STREAMING = -1, 0  # instead of a number of places (copying.c)
 PLACES = (1, 2, 4)
-"""From how many places each thread reads in turns: which is quickest depends on the processor and on what is written."""
+"""From how many places each thread reads in turns: which is quickest depends on the processor and the amounts."""
 
 
 class Share(ctypes.Structure):
@@ -73,7 +73,7 @@ def traffic(read: int, written: int, threads: int) -> dict[str, Way]:
 
 
 def _buffers(written: int, read: int) -> tuple[Bytes, Bytes]:
-    """Target and source, touched. Each way has its own: what others leave in the caches of it would count as its merit."""
+    """Target and source, touched. Each way has its own, so that none finds in the caches what another left."""
     target, source = _aligned(written), _aligned(read)
     target[:], source[:] = 0, 1
     return target, source
@@ -120,7 +120,7 @@ def library() -> ctypes.CDLL | None:
     """copying.c compiled, or None where there is no C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
-        print("no C compiler: the limit is that of memmove and PyTorch, and there is no plain traffic", file=sys.stderr)
+        print("no C compiler: the limit is memmove's and PyTorch's, and there is no plain traffic", file=sys.stderr)
         return None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "copying.so"

@@ -30,8 +30,8 @@ class Outcome:
 class Fraction:
     """At least `least` of the memory limit in every chosen row, float32, outputs in reused memory.
 
-    By rounds; what the best copy and the best call say is told too. Where a row falls short, what it reaches of plain traffic
-    tells whether memory or the kernel limits it.
+    By rounds; what the best copy and the best call say is told too. Where a row falls short, what it reaches of plain
+    traffic tells whether memory or the kernel limits it.
     """
 
     group: str

@@ -29,8 +29,8 @@ _CASES = {case.label: case for case in CASES}
 class Row:
     """One cell, one layout of poolgrad, one allocation mode.
 
-    Times are seconds, best of the rounds. `fraction`, `of_traffic` and `by_rounds` are medians over the rounds, each of which
-    has its own times: what a copy, plain traffic and the peers took as a multiple of poolgrad's time.
+    Times are seconds, best of the rounds. `fraction`, `of_traffic` and `by_rounds` are medians over the rounds, each of
+    which has its own times: what a copy, plain traffic and the peers took as a multiple of poolgrad's time.
     """
 
     mode: str

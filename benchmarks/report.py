@@ -221,7 +221,18 @@ def _goal_table(record: Record) -> str:
 def _group(group: str, mine: list[Row]) -> list[str]:
     """The table of one group of cases, folded away."""
     peers = _peers_of(mine)
-    head = ["case", "operator", "layout", OURS.strip(), *peers, "vs best peer", "by rounds", "of limit", "at best", "of traffic"]
+    head = [
+        "case",
+        "operator",
+        "layout",
+        OURS.strip(),
+        *peers,
+        "vs best peer",
+        "by rounds",
+        "of limit",
+        "at best",
+        "of traffic",
+    ]
     lines = [f"| {' | '.join(head)} |", "|---|---|---|" + "---:|" * (len(head) - 3)]
     previous: Row | None = None
     for row in mine:
@@ -249,30 +260,30 @@ def _group(group: str, mine: list[Row]) -> list[str]:
 READING = """## Reading the tables
 
 * Times are the best of several rounds. In a round every contender runs once, in rotating order, on the same values
-  and with the same number of threads; short calls are repeated until a sample lasts 1.5 ms. Who is slow uses up its share of the
-  time sooner and has fewer samples, down to three, or one if a call takes a second.
+  and with the same number of threads; short calls are repeated until a sample lasts 1.5 ms. Who is slow uses up its
+  share of the time sooner and has fewer samples, down to three, or one if a call takes a second.
 * *vs best peer*: time of the best peer (in italics) over poolgrad's. Like stands against like: "input given" starts
   from the original input for everybody (PyTorch: forward with indices, then backward or gather), "choice given" from
-  what the forward stored (PyTorch's int64 indices, TensorFlow's argmax, poolgrad's choice of 1 byte). Peers hold
-  the data in the layout they like best, whatever poolgrad's layout in that row. *by rounds*: the same as the median of the ratios
-  within each round, which does not depend on who had how many samples.
+  what the forward stored (PyTorch's int64 indices, TensorFlow's argmax, poolgrad's choice of 1 byte). Peers hold the
+  data in the layout they like best, whatever poolgrad's layout in that row. *by rounds*: the same as the median of
+  the ratios within each round, which does not depend on who had how many samples.
 * *of limit*: time of a copy that moves the same number of bytes over poolgrad's time. The bytes are those of every
-  array the rule has to read and of the output, once each. The copy is the quickest of several (memmove, PyTorch's,
-  a streaming one), with all threads, between warm buffers. Each round has its own copy and its own call; the figure is
-  the median of their ratios. *at best* is the best copy over the best call, whenever they were: where memory is quick at one
-  moment and slow at another, that compares two moments.
-* *of traffic*: the same, by rounds, against the quickest of three loops that read and write as many bytes as the operator, write past
-  the caches, and do nothing else. Where memory writes more slowly than it reads, a copy moves more bytes a second than anybody who mostly
-  reads or mostly writes. Near 1 memory is the limit, whatever *of limit* says. From 16 MiB on. It can pass 1: the loops know nothing of
-  what the caches still hold.
-* *TF*: TensorFlow, eager, oneDNN on. *TF native*: oneDNN off, in a process of its own whose samples fall into the same
-  rounds; shown where oneDNN has a kernel, elsewhere both run the same code. *TF graph*: forward and gradient in one
-  `tf.function`, the only way to TensorFlow's oneDNN max gradient. *torch*: contiguous, *torch cl*: channels_last, aten
-  operators called directly. *JAX*: jitted, the quicker of the two layouts. *ONNX RT*: one-node sessions with bound
-  input. *SciPy*: `scipy.ndimage` filters.
-* Default allocation: plain calls of raw operators. Reused memory: `out` arguments where a library has them (PyTorch, ONNX
-  Runtime, SciPy; poolgrad's maps, which its raw operators call and which have checked nothing but the arrays); for all
-  others the process's allocator keeps and reuses freed blocks, in huge pages where the
-  system gives them, so that no fresh page is touched either.
+  array the rule has to read and of the output, once each. The copy is the quickest of several (memmove, PyTorch's, a
+  streaming one), with all threads, between warm buffers. Each round has its own copy and its own call; the figure is
+  the median of their ratios. *at best* is the best copy over the best call, whenever they were: where memory is quick
+  at one moment and slow at another, that compares two moments.
+* *of traffic*: the same, by rounds, against the quickest of three loops that read and write as many bytes as the
+  operator, write past the caches, and do nothing else. Where memory writes more slowly than it reads, a copy moves
+  more bytes a second than anybody who mostly writes. Near 1 memory is the limit, whatever *of limit* says. From 16 MiB
+  on. It can pass 1: the loops make no use of what the caches still hold.
+* *TF*: TensorFlow, eager, oneDNN on. *TF native*: oneDNN off, in a process of its own whose samples fall into the
+  same rounds; shown where oneDNN has a kernel, elsewhere both run the same code. *TF graph*: forward and gradient in
+  one `tf.function`, the only way to TensorFlow's oneDNN max gradient. *torch*: contiguous, *torch cl*: channels_last,
+  aten operators called directly. *JAX*: jitted, the quicker of the two layouts. *ONNX RT*: one-node sessions with
+  bound input. *SciPy*: `scipy.ndimage` filters.
+* Default allocation: plain calls of raw operators. Reused memory: `out` arguments where a library has them (PyTorch,
+  ONNX Runtime, SciPy; poolgrad's maps, which its raw operators call and which have checked nothing but the arrays);
+  for all others the process's allocator keeps and reuses freed blocks, in huge pages where the system gives them, so
+  that no fresh page is touched either.
 * Each of poolgrad's answers is compared with a peer's before it is timed, where a peer has the operator.
 * The picture shows float32: speed-ups of plain calls, and fractions of the limit with memory reused."""

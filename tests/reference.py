@@ -130,7 +130,7 @@ def choose(x, windows, axes, ties="first", nan="propagate", equal_to=None):
     """For every window a mask over its elements: who wins. `equal_to` names the winning value instead of the
     maximum."""
     x, elements = front(comparable(x), axes), len(axes)
-    places, real = cells(windows)
+    places, _ = cells(windows)
     b = x[tuple(places)]  # (outputs..., elements of the window, all other axes)
     if equal_to is not None:
         best = front(comparable(equal_to), axes)
