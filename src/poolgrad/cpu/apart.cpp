@@ -765,6 +765,7 @@ template <class E> void fill(const Spread& job, const Box& box) {
         rows = all, divided_by *= divisor(g.axes[a], 0);
     }
     const auto weight = E::weigh(divided_by);
+    const bool streaming = job.streaming;   // rows are whole lines then, and so are the pairs of a vector
     const int64_t first = box.low[last], count = box.high[last] - first, down = last > 0 ? box.high[above] - box.low[above] : 1;
     const int64_t step = job.g.step[above], step_to = g.axes[above].stride * job.gx.step[above];
     Box planes = box;
@@ -782,19 +783,26 @@ template <class E> void fill(const Spread& job, const Box& box) {
                     if constexpr (!as_it_is) share = typename E::Sum{} + share;
                     for (int64_t i = 0; i < 2 * rows; ++i) to[offsets[i / 2] + 2 * o + i % 2] = E::narrow_one(share);
                 }
-                for (int64_t o = 0; count >= lanes && o < count; o += lanes) {
-                    o = smaller(o, count - lanes);   // the last vectors overlap those before
+                for (int64_t next = 0; count >= lanes && next < count; next += lanes) {
+                    const int64_t o = smaller(next, count - lanes), known = next - o;   // the last vectors overlap those before
                     Sums share = E::share_lanes(Sums{} + E::widen_lanes(from + o), weight);
                     if constexpr (!as_it_is) share = Sums{} + share;
-                    for (int64_t r = 0; r < rows; ++r) {
-                        Stored* const pairs = to + offsets[r] + 2 * o;
+                    const auto store_pairs = [&](Stored* pairs) __attribute__((always_inline)) {
                         if constexpr (__is_same(E, BrainSum)) E::template store_pairs<lanes>(pairs, share, share);
                         else store_interleaved<Stored, lanes>(pairs, E::narrow_lanes(share), E::narrow_lanes(share));
+                    };
+                    if (streaming) {
+                        alignas(64) Stored made[2 * lanes];
+                        store_pairs(made);
+                        for (int64_t r = 0; r < rows; ++r) stream_vectors(to + offsets[r] + 2 * next, made + 2 * known, 2 * (lanes - known));
+                    } else {
+                        for (int64_t r = 0; r < rows; ++r) store_pairs(to + offsets[r] + 2 * o);
                     }
                 }
             }
         } while (next_row(planes, g.rank, walk));
     }
+    if (streaming) stream_fence();
 }
 
 }  // namespace

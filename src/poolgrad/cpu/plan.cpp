@@ -1125,13 +1125,21 @@ void Plan::spread(DType type, const View& g, void* gx) const {
     if (!large_sums_ || dilated) {
         job.streaming = streaming(gx, inputs_, bytes);
         const int64_t lanes = k.vector_bytes / (type == DType::bf16 || (type == DType::f16 && !job.exact) ? 4 : 8);   // of sums
-        if (type <= DType::f64 && !job.streaming && out_size(g_.rank - 1) >= lanes && rows_beside(g_))
+        if (type <= DType::f64 && out_size(g_.rank - 1) >= lanes && rows_beside(g_) && (!job.streaming || beside_in_lines(type, gx)))
             return each_box(true, bytes, 0, [&](const Box& box, Scratch&) { k.spread_beside(job, box); }, most_streams);
         if (turns(Map::spread, type) && sum_turned(job, &Spread::g, &Spread::gx, false, k.spread)) return;
         each_box(false, bytes, 0, [&](const Box& box, Scratch& scratch) { k.spread(job, box, scratch); }, most_streams);
         return;
     }
     if (inputs_ > 0) sum_large(type, true, g, gx);
+}
+
+// Whether what spread_beside makes of a vector of windows is whole lines of the cache, and so are the rows, which are not cut.
+bool Plan::beside_in_lines(DType type, const void* gx) const {
+    const int64_t bytes = dtype_bytes(type), vector_bytes = kernels().vector_bytes, count = out_size(g_.rank - 1);
+    const bool narrow_sums = type == DType::f64 || (type == DType::f32 && exact_shares_);   // no wider than elements
+    const int64_t made = narrow_sums ? 2 * vector_bytes : vector_bytes;
+    return 2 * count * bytes % 64 == 0 && 2 * count <= 4096 && made % 64 == 0 && reinterpret_cast<uintptr_t>(gx) % 64 == 0;
 }
 
 // The sums of a large pooling, axis by axis, last axis first; transposed, the sums of the windows' shares.

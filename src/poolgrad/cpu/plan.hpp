@@ -78,6 +78,7 @@ private:
     bool streaming(const void* data, int64_t elements, int64_t bytes) const;
     int equal_width() const;
     bool no_windows(void* gx, int64_t bytes) const;
+    bool beside_in_lines(DType type, const void* gx) const;
     bool lie_apart(DType type) const;
     bool apart(Apart job, const void* wanted, void* result) const;
     bool by_slabs(DType type) const;

@@ -2,6 +2,8 @@
 // Everything here has internal linkage: the same source is compiled once per instruction set.
 #pragma once
 
+#include <type_traits>
+
 #include "geometry.hpp"
 #include "kernels.hpp"
 
@@ -293,12 +295,13 @@ template <class V> POOLGRAD_INLINE bool any_lane(V v) {
 template <class V> struct NanWatch {
     static constexpr bool single = __is_same(typename Bare<decltype(V{}[0])>::type, float);
 #if defined(__AVX512F__)
-    uint32_t met = 0;
+    using Lanes = std::conditional_t<single, __mmask16, __mmask8>;
+    Lanes none = static_cast<Lanes>(~Lanes{0});   // one instruction compares and remembers
     POOLGRAD_INLINE void see(V a, V b) {
-        if constexpr (single) met |= _mm512_cmp_ps_mask(reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_UNORD_Q);
-        else met |= _mm512_cmp_pd_mask(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), _CMP_UNORD_Q);
+        if constexpr (single) none = _mm512_mask_cmp_ps_mask(none, reinterpret_cast<__m512>(a), reinterpret_cast<__m512>(b), _CMP_ORD_Q);
+        else none = _mm512_mask_cmp_pd_mask(none, reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b), _CMP_ORD_Q);
     }
-    POOLGRAD_INLINE bool any() const { return met; }
+    POOLGRAD_INLINE bool any() const { return none != static_cast<Lanes>(~Lanes{0}); }
 #else
     using Met = decltype(V{} != V{});
     Met met{};
