@@ -46,6 +46,13 @@ def changes(base: Record, new: Record) -> list[Change]:
 def compare(base: Path, new: Record, threshold: float = THRESHOLD) -> int:
     """Prints what changed beyond the threshold; 1 if anything regressed, else 0."""
     console, old = Console(), load(base)
+    method = old.get("method", 1), new.get("method", 1)
+    if method[0] != method[1]:
+        console.print(
+            f"[yellow]the runs were measured in different ways[/] (methods {method[0]} and {method[1]}, "
+            "see METHOD in benchmarks/records.py): small changes mean nothing",
+            highlight=False,
+        )
     for fact in ("processor", "kernels", "threads"):
         before, now = old["machine"].get(fact), new["machine"].get(fact)
         if before != now:

@@ -25,6 +25,13 @@ QUICK_SECONDS = 100.0
 
 def main() -> int:
     arguments = _arguments()
+    if arguments.compare and not arguments.compare.is_file():  # said before minutes of measuring
+        stored = sorted(path.name for path in records.HISTORY.glob("*.json"))
+        print(
+            f"no record {arguments.compare}; in {records.HISTORY.relative_to(ROOT)}: {', '.join(stored)}",
+            file=sys.stderr,
+        )
+        return 2
     if arguments.report:
         record = records.load(arguments.report)
     else:
@@ -78,7 +85,7 @@ def _measure(arguments: argparse.Namespace) -> records.Record:
     modes = ("default", "reused") if arguments.allocation == "both" else (arguments.allocation,)
     whole = not arguments.quick and not arguments.filter
     described = machine.describe(arguments.threads)
-    record: records.Record = {"machine": described, "whole": whole, "extras": {}, "modes": {}}
+    record: records.Record = {"method": records.METHOD, "machine": described, "whole": whole, "extras": {}, "modes": {}}
     with tempfile.TemporaryDirectory() as folder:
         for mode in modes:
             part = _session(mode, Path(folder) / f"{mode}.json", arguments, len(modes))

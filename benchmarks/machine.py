@@ -5,9 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from pathlib import Path
 
 # Freed blocks stay in the process and are handed out again, in huge pages where the kernel gives them, so that
 # a library without an `out` argument writes into memory it has already touched.
@@ -62,8 +64,9 @@ def processors() -> int:
 
 
 def describe(threads: int) -> dict[str, object]:
-    """Processor, threads, versions and date, for the record."""
+    """Processor, threads, versions, commit and date, for the record."""
     return {
+        "commit": _commit(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
         "processor": _processor(),
         "kernels": _kernels(),
@@ -82,6 +85,16 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
+
+
+def _commit() -> str:
+    """The commit that is measured, `-dirty` where files differ from it; empty outside a repository."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    try:
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return found.stdout.strip()
 
 
 def _kernels() -> str:
@@ -105,4 +118,7 @@ def _processor() -> str:
         return platform.processor() or platform.machine()
     name = facts.get("model name", platform.machine())
     sets = [flag for flag in ("avx512f", "avx2") if flag in facts.get("flags", "").split()]
-    return f"{name} ({sets[0].upper().replace('512F', '-512')})" if sets else name
+    # Rented machines do not say which generation they are.
+    told = [f"family {facts['cpu family']} model {facts['model']}"] if {"cpu family", "model"} <= facts.keys() else []
+    told += [sets[0].upper().replace("512F", "-512")] if sets else []
+    return f"{name} ({', '.join(told)})" if told else name

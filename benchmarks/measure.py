@@ -1,8 +1,9 @@
-"""Times the contenders of a cell against each other: interleaved rounds, rotating order, best and median of each."""
+"""Times the contenders of a cell against each other: interleaved rounds, each in an order of its own, best and median of each."""
 
 from __future__ import annotations
 
 import gc
+import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -72,8 +73,13 @@ class Timing:
 
 
 def race(contenders: Sequence[Contender], effort: Effort) -> dict[str, Timing]:
-    """One timing per contender. A slow one has used up its time after one call and sits out the later rounds."""
+    """One timing per contender. A slow one has used up its time after one call and sits out the later rounds.
+
+    Who comes after whom changes from round to round (the same way in every run): what a call leaves in the caches, and
+    threads that still spin, meet everybody alike.
+    """
     runners = [_Runner(contender, effort, effort.seconds / len(contenders)) for contender in contenders]
+    shuffle = random.Random(0).shuffle
     started = perf_counter()
     gc.collect()
     gc.disable()
@@ -81,8 +87,9 @@ def race(contenders: Sequence[Contender], effort: Effort) -> dict[str, Timing]:
         for round in range(effort.rounds):
             if round >= effort.least_rounds and perf_counter() - started > effort.seconds:
                 break
-            shift = round % len(runners)
-            for runner in (*runners[shift:], *runners[:shift]):
+            order = runners.copy()
+            shuffle(order)
+            for runner in order:
                 runner.sample()
     finally:
         gc.enable()

@@ -7,11 +7,10 @@ library has a way to say so; elsewhere the process's allocator is tuned to the s
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .cases import Cell
-from .data import Array, Data, dtype_of, last
+from .data import Array, Data, aligned, dtype_of, last
 
 
 @dataclass(frozen=True)
@@ -35,6 +34,11 @@ class Peer:
 
     name: str
 
+    @cached_property
+    def refused(self) -> dict[str, str]:
+        """What it raised where it has the operator, but not for this case: cell name -> exception."""
+        return {}
+
     def call(self, cell: Cell, data: Data, reuse: bool) -> Call | None:
         """The call for a cell, warmed up and compiled; None if this library cannot do it."""
         method = getattr(self, cell.operator, None)
@@ -45,8 +49,8 @@ class Peer:
             if call is not None:
                 call.run()
         except Exception as error:  # a missing kernel shows up in a different exception in every library
-            if os.environ.get("BENCH_DEBUG"):
-                print(f"{self.name}: {cell.name}: {type(error).__name__}: {error}")
+            said = str(error).strip() or "nothing"
+            self.refused[cell.name] = f"{type(error).__name__}: {said.splitlines()[0][:100]}"
             return None
         return call
 
@@ -354,6 +358,10 @@ class Quickest(Peer):
         self.name = peers[0].name
         self.peers = peers
 
+    @cached_property
+    def refused(self) -> dict[str, str]:
+        return self.peers[0].refused
+
     def call(self, cell: Cell, data: Data, reuse: bool) -> Call | None:
         found: list[tuple[float, Call]] = []
         for peer in self.peers:
@@ -367,6 +375,9 @@ class Quickest(Peer):
 
 class OnnxRuntime(Peer):
     """A session of one MaxPool or AveragePool node, channels-first, inputs bound to the device."""
+
+    OPSET = 18
+    """The newest whose averages run on its quick kernels: from 19 on they go element by element."""
 
     def __init__(self, threads: int) -> None:
         self.name = "ONNX RT"
@@ -382,30 +393,39 @@ class OnnxRuntime(Peer):
     def supports(self, cell: Cell) -> bool:
         return cell.case.ratio is None and cell.case.dtype != "bfloat16"
 
-    def session(self, kind: str, cell: Cell, data: Data, reuse: bool, **more: Any) -> Call:
+    def session(
+        self, kind: str, cell: Cell, data: Data, reuse: bool, outputs: tuple[str, ...] = ("y",), **more: Any
+    ) -> Call:
         helper, case = self.onnx.helper, cell.case
         x = data.array("x", "first")
         pads = [before for before, _ in case.pads] + [after for _, after in case.pads]
         window, stride = list(case.window), list(case.stride)
-        node = helper.make_node(kind, ["x"], ["y"], kernel_shape=window, strides=stride, pads=pads, **more)
-        code = helper.np_dtype_to_tensor_dtype(x.dtype)
-        values = [helper.make_tensor_value_info(name, code, None) for name in ("x", "y")]
+        node = helper.make_node(kind, ["x"], outputs, kernel_shape=window, strides=stride, pads=pads, **more)
+        dtypes = {"x": x.dtype, "y": x.dtype, "indices": np.dtype(np.int64)}
+        values = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtypes[name]), None)
+            for name in ("x", *outputs)
+        ]
         graph = helper.make_graph([node], "pool", values[:1], values[1:])
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.OPSET)], ir_version=8)
         session = self.runtime.InferenceSession(
             model.SerializeToString(), self.options, providers=["CPUExecutionProvider"]
         )
         binding = session.io_binding()
         binding.bind_ortvalue_input("x", self.runtime.OrtValue.ortvalue_from_numpy(x))
-        if reuse:
-            y = np.zeros((case.shape[0], case.shape[-1], *case.out_spatial), x.dtype)
-            binding.bind_ortvalue_output("y", self.runtime.OrtValue.ortvalue_from_numpy(y))
-        else:
-            binding.bind_output("y")
+        for name in outputs:
+            if reuse:
+                out = aligned(np.zeros((case.shape[0], case.shape[-1], *case.out_spatial), dtypes[name]))
+                binding.bind_ortvalue_output(name, self.runtime.OrtValue.ortvalue_from_numpy(out))
+            else:
+                binding.bind_output(name)
         return Call(partial(session.run_with_iobinding, binding), lambda _: last(binding.copy_outputs_to_cpu()[0]))
 
     def max_forward(self, cell: Cell, data: Data, reuse: bool) -> Call:
         return self.session("MaxPool", cell, data, reuse)
+
+    def max_forward_choice(self, cell: Cell, data: Data, reuse: bool) -> Call:
+        return self.session("MaxPool", cell, data, reuse, ("y", "indices"))
 
     def avg_forward(self, cell: Cell, data: Data, reuse: bool) -> Call:
         return self.session("AveragePool", cell, data, reuse, count_include_pad=0)

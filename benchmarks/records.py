@@ -82,9 +82,16 @@ class Row:
 LAYOUTS = {"last": "channels-last", "first": "channels-first"}
 
 
-def cell_record(cell: Cell, timings: dict[str, Timing], faults: dict[str, str | None]) -> Record:
-    """What is kept of one cell: best and median of everybody, how many samples that is, and who took what multiple of
-    poolgrad's time, round by round."""
+METHOD = 3
+"""What is measured, and how: another number where figures of two runs do not mean the same. 2: every round has its own
+copy, plain traffic. 3: rounds in an order of their own, ONNX Runtime's quick averages and its maxima with indices."""
+
+
+def cell_record(
+    cell: Cell, timings: dict[str, Timing], faults: dict[str, str | None], absent: dict[str, str]
+) -> Record:
+    """What is kept of one cell: best and median of everybody, how many samples that is, who took what multiple of
+    poolgrad's time, round by round, and what peers raised that could not take part."""
     limit, traffic = _quickest(timings, LIMIT), _quickest(timings, TRAFFIC)
     ours = {name.removeprefix(OURS): timing for name, timing in timings.items() if name.startswith(OURS)}
     raced = {name: timing for name, timing in timings.items() if not name.startswith((LIMIT, TRAFFIC))}
@@ -102,6 +109,7 @@ def cell_record(cell: Cell, timings: dict[str, Timing], faults: dict[str, str | 
             layout: {name: _by_rounds(timing, mine) for name, timing in peers.items()} for layout, mine in ours.items()
         },
         "faults": {layout: fault for layout, fault in faults.items() if fault},
+        "absent": absent,
     }
 
 

@@ -67,7 +67,7 @@ def page_name(record: Record) -> str:
 def headline(record: Record) -> str:
     machine = record["machine"]
     threads = f"{machine['threads']} thread{'s' if machine['threads'] != 1 else ''}"
-    return f"{machine['processor']}, {machine['cores']} cores, {threads} · {machine['date']}"
+    return f"{machine['processor']}, {machine['cores']} processors, {threads} · {machine['date']}"
 
 
 def summary(every: Sequence[Row]) -> list[str]:
@@ -86,9 +86,12 @@ def summary(every: Sequence[Row]) -> list[str]:
                 parts.append(f"{name} {mean:.1f}{TIMES}")
         both = geometric_mean(goals.gradient_speedups(every, mode))
         eager = geometric_mean(goals.gradient_speedups(every, mode, BEYOND_EAGER))
+        small = [row for row in every if row.case.group != "large"]
+        others = geometric_mean(goals.gradient_speedups(small, mode))
         if both and eager:
+            apart = f"; {others:.1f}{TIMES} without the large windows" if others and len(small) < len(every) else ""
             parts.append(
-                f"gradients of both orders {both:.1f}{TIMES} ({eager:.1f}{TIMES} without TensorFlow's graph mode)"
+                f"gradients of both orders {both:.1f}{TIMES} ({eager:.1f}{TIMES} without TensorFlow's graph mode{apart})"
             )
         if parts:
             lines.append(f"geometric mean over the best peer, {title}: {', '.join(parts)}")
@@ -191,7 +194,7 @@ def page(record: Record) -> str:
     parts = [
         "# CPU benchmarks",
         "Written by `make bench`; do not edit. How to read it: [Reading the tables](#reading-the-tables).",
-        f"{headline(record)}  \n{machine['system']}  \n{versions}{_neighbours(record)}{_memory(record)}",
+        f"{headline(record)}  \n{machine['system']}{_commit(record)}  \n{versions}{_neighbours(record)}{_memory(record)}{_older(record)}",
         f"![Speed-up over the best peer, and fraction of the memory limit]({page_name(record)}.svg)",
         "\n".join(f"* {line[0].upper()}{line[1:]}" for line in summary(every)),
         "## Goals",
@@ -204,8 +207,37 @@ def page(record: Record) -> str:
         parts.append(f"## {title[0].upper()}{title[1:]}")
         for group in dict.fromkeys(row.case.group for row in mine):
             parts += _group(group, [row for row in mine if row.case.group == group])
+    parts += _absent(record)
     parts.append(READING)
     return "\n\n".join(parts) + "\n"
+
+
+def _commit(record: Record) -> str:
+    commit = record["machine"].get("commit")
+    return f", commit {commit}" if commit else ""
+
+
+def _older(record: Record) -> str:
+    """How an older run was measured where that is not what the page explains."""
+    if record.get("method", 1) >= 3:
+        return ""
+    return (
+        "  \nAn older run: in rotating order, without ONNX Runtime's maxima with indices, and with the slow one of its two kernels "
+        "for averages (operator set 19)"
+    )
+
+
+def _absent(record: Record) -> list[str]:
+    """Who has an operator but raised something for a case: so that nobody is missing without a word."""
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for cells in record["modes"].values():
+        for cell in cells:
+            for peer, raised in cell.get("absent", {}).items():
+                found.setdefault((peer, raised), {})[f"{cell['case']} {cell['operator']}"] = None
+    if not found:
+        return []
+    lines = [f"| {peer} | {', '.join(names)} | `{raised}` |" for (peer, raised), names in found.items()]
+    return ["## Who could not take part", "\n".join(["| peer | cells | raised |", "|---|---|---|", *lines])]
 
 
 def _goal_table(record: Record) -> str:
@@ -259,8 +291,8 @@ def _group(group: str, mine: list[Row]) -> list[str]:
 
 READING = """## Reading the tables
 
-* Times are the best of several rounds. In a round every contender runs once, in rotating order, on the same values
-  and with the same number of threads; short calls are repeated until a sample lasts 1.5 ms. Who is slow uses up its
+* Times are the best of several rounds. In a round every contender runs once, in an order of the round's own, on the same
+  values and with the same number of threads; short calls are repeated until a sample lasts 1.5 ms. Who is slow uses up its
   share of the time sooner and has fewer samples, down to three, or one if a call takes a second.
 * *vs best peer*: time of the best peer (in italics) over poolgrad's. Like stands against like: "input given" starts
   from the original input for everybody (PyTorch: forward with indices, then backward or gather), "choice given" from
@@ -280,8 +312,9 @@ READING = """## Reading the tables
   same rounds; shown where oneDNN has a kernel, elsewhere both run the same code. *TF graph*: forward and gradient in
   one `tf.function`, the only way to TensorFlow's oneDNN max gradient. *torch*: contiguous, *torch cl*: channels_last,
   aten operators called directly. *JAX*: jitted, the quicker of the two layouts. *ONNX RT*: one-node sessions with
-  bound input. *SciPy*: `scipy.ndimage` filters.
-* Default allocation: plain calls of raw operators. Reused memory: `out` arguments where a library has them (PyTorch,
+  bound input (operator set 18: from 19 on its averages go element by element). *SciPy*: `scipy.ndimage` filters.
+* Default allocation: plain calls of raw operators; what starts from a choice, or makes one, are poolgrad's maps, which
+  no raw operator has. Reused memory: `out` arguments where a library has them (PyTorch,
   ONNX Runtime, SciPy; poolgrad's maps, which its raw operators call and which have checked nothing but the arrays);
   for all others the process's allocator keeps and reuses freed blocks, in huge pages where the system gives them, so
   that no fresh page is touched either.

@@ -48,7 +48,8 @@ class Session:
             contenders.append(Local(f"{records.LIMIT}{name}", way))
         for name, way in copying.traffic(cell.read, cell.written, self.threads).items():
             contenders.append(Local(f"{records.TRAFFIC}{name}", way))
-        return records.cell_record(cell, race(contenders, self.effort), faults)
+        absent = {peer.name: peer.refused[cell.name] for peer in self.peers if cell.name in peer.refused}
+        return records.cell_record(cell, race(contenders, self.effort), faults, absent)
 
     def _our_layouts(self, cell: Cell) -> Iterator[tuple[Peer, str]]:
         for peer in self.ours:
