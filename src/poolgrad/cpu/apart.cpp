@@ -84,7 +84,7 @@ template <class I, bool put> struct Part {
           order{infinity_of(job.type), job.ignore_nan ? sign : most},
           plain{job.type >= DType::u8 ? sign : I{0}},
           quiet(floats ? static_cast<I>((order.infinity & -order.infinity) >> 1) : I{0}),
-          ahead(read_ahead<I>(g, put ? job.x : job.given)) {}
+          ahead(read_ahead<I>(g, put ? job.x : job.given, 2)) {}
 };
 
 template <class I, bool put> struct Rows : Part<I, put> {

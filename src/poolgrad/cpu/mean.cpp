@@ -881,10 +881,10 @@ template <class E> struct Averager {
             if (row_count(g, box) >= some_rows) list(w0, w1);
         }
         const bool in_lines = job.streaming && g.inner < lanes, registers = in_registers(w0, w1);
-        // Small images that lie in memory are done one after the other, so that what is asked for ahead is the next of them; else, and where
-        // results are written past the caches, they take turns.
-        even.soon = registers && !job.streaming && ahead && g.axes[0].size * job.x.step[0] * static_cast<int64_t>(sizeof(Stored)) <= small_image;
-        const int64_t images = even.soon ? 1 : box.n_end - box.n;
+        // Images that lie in memory are done one after the other, so that what is asked for ahead follows what is read; else they take turns.
+        const bool small = g.axes[0].size * job.x.step[0] * static_cast<int64_t>(sizeof(Stored)) <= small_image;
+        even.soon = registers && !job.streaming && ahead && small;
+        const int64_t images = ahead ? 1 : box.n_end - box.n;
         const int64_t row_bytes = (w1 - w0) * g.inner * static_cast<int64_t>(sizeof(Stored));
         const bool joined = last > 0 && job.y.step[last - 1] == (w1 - w0) * g.inner;   // rows of results follow one another
         const int64_t most = joined ? larger(2, together_bytes / larger(1, row_bytes)) : 2;   // rows in lines

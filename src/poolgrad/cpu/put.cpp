@@ -47,8 +47,8 @@ template <class E, class Code> struct Putter {
           g(*job.geometry),
           axis(g.axes[g.rank - 1]),
           scratch(scratch),
-          grads_ahead(read_ahead<Stored>(g, job.g, 1)),
-          codes_ahead(read_ahead<Code>(g, job.code, 1)),
+          grads_ahead(read_ahead<Stored>(g, job.g, 1, 2)),
+          codes_ahead(read_ahead<Code>(g, job.code, 1, 2)),
           kept(kept_by_put<Sum>(job.assign)) {}
 
     static POOLGRAD_INLINE Codes widen_codes(const Code* p) {

@@ -28,16 +28,20 @@ POOLGRAD_INLINE Window window_of(const Axis& axis, int64_t o) {
 }
 
 // How far ahead of the rows that are read the next ones are asked for, in elements: processors do that by themselves only
-// within a page. 0 where the input lies in the cache anyway.
-template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const View& x, int64_t stride) {
-    constexpr int64_t cache = int64_t{1} << 20, page = 4096;
+// within a page, and not in time. So much is asked for in all `places` together that are read in turns. 0 where the input lies in the cache anyway.
+template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const View& x, int64_t stride, int64_t places) {
+    constexpr int64_t cache = int64_t{1} << 20, bytes = int64_t{1} << 13;
     if (g.rank < 2 || static_cast<const char*>(x.end) - static_cast<const char*>(x.begin) < cache) return 0;
     const int64_t rows = larger(1, stride * x.step[g.rank - 2]);   // from one output row to the next
-    return rows * larger(1, page / (rows * static_cast<int64_t>(sizeof(T))));
+    return rows * larger(1, bytes / places / (rows * static_cast<int64_t>(sizeof(T))));
 }
 
-template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const View& x) {
-    return read_ahead<T>(g, x, g.rank < 2 ? 1 : g.axes[g.rank - 2].stride);
+// Of `arrays` that windows read at the same places, this one: in planes of rows that follow one another.
+template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const View& x, int64_t arrays = 1) {
+    if (g.rank < 2) return 0;
+    int64_t places = arrays;
+    for (int a = 0; a < g.rank - 2; ++a) places *= larger(1, g.axes[a].extent);
+    return read_ahead<T>(g, x, g.axes[g.rank - 2].stride, places);
 }
 
 // Whether they are asked for twice: windows that lie apart ask for so much of a large array that not all of it seems to be heard. Asked

@@ -66,7 +66,7 @@ template <class Order, Mode mode, What what> struct Scanner {
           g(*job.geometry),
           axis(g.axes[g.rank - 1]),
           order(order),
-          ahead(read_ahead<Stored>(g, source())),
+          ahead(read_ahead<Stored>(g, source(), mode == Mode::maximum && what != What::take ? 1 : 2)),
           twice(asks_twice(axis, source())) {}
 
     // ---- column by column -------------------------------------------------------------------------------------------
@@ -1265,7 +1265,8 @@ template <class Order, Mode mode, What what> void run(const Scan& job, const Box
     if (in_lines) r.lines = &lines, r.first_image = box.n, r.row_begin = row_begin;
     constexpr int64_t small_image = int64_t{1} << 15;   // bytes
     const int64_t image_bytes = g.axes[0].size * job.x.step[0] * static_cast<int64_t>(sizeof(typename Order::Stored));
-    if (!r.columns.keys || image_bytes > small_image) return reduce_box(r, g, box, scratch);
+    const bool in_order = r.ahead || (r.columns.keys && image_bytes <= small_image);
+    if (!in_order) return reduce_box(r, g, box, scratch);
     for (Box image = box; image.n < box.n_end; ++image.n) {   // one after the other, as they lie in memory
         image.n_end = image.n + 1;
         reduce_box(r, g, image, scratch);
