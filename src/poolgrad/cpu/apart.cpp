@@ -756,6 +756,7 @@ template <class E> void fill(const Spread& job, const Box& box) {
     using Sums = typename E::Sums;
     constexpr int lanes = E::lanes;
     constexpr bool as_it_is = __is_same(Stored, float) && __is_same(typename E::Sum, float);   // else sums are made from 0 once more
+    constexpr bool streams = 2 * lanes * sizeof(Stored) >= vector_bytes;   // longer rows than the others are for
     const Geometry& g = *job.geometry;
     const int last = g.rank - 1, above = last > 0 ? last - 1 : 0;   // the axis of the rows, if there is one
     int64_t offsets[most_beside] = {}, divided_by = divisor(g.axes[last], 0), rows = 1;
@@ -791,13 +792,15 @@ template <class E> void fill(const Spread& job, const Box& box) {
                         if constexpr (__is_same(E, BrainSum)) E::template store_pairs<lanes>(pairs, share, share);
                         else store_interleaved<Stored, lanes>(pairs, E::narrow_lanes(share), E::narrow_lanes(share));
                     };
-                    if (streaming) {
-                        alignas(64) Stored made[2 * lanes];
-                        store_pairs(made);
-                        for (int64_t r = 0; r < rows; ++r) stream_vectors(to + offsets[r] + 2 * next, made + 2 * known, 2 * (lanes - known));
-                    } else {
-                        for (int64_t r = 0; r < rows; ++r) store_pairs(to + offsets[r] + 2 * o);
+                    if constexpr (streams) {
+                        if (streaming) {
+                            alignas(64) Stored made[2 * lanes];
+                            store_pairs(made);
+                            for (int64_t r = 0; r < rows; ++r) stream_vectors(to + offsets[r] + 2 * next, made + 2 * known, 2 * (lanes - known));
+                            continue;
+                        }
                     }
+                    for (int64_t r = 0; r < rows; ++r) store_pairs(to + offsets[r] + 2 * o);
                 }
             }
         } while (next_row(planes, g.rank, walk));
