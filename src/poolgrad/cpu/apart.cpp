@@ -252,8 +252,8 @@ template <class I, bool put> struct Rows : Part<I, put> {
                     }
                 else if (distance)
                     for (int64_t t = 0; t < taps; ++t) {
-                        if constexpr (mode != Mode::choice) __builtin_prefetch(r.x[t] + in_x + distance, 0, 2);
-                        if constexpr (!put) __builtin_prefetch(r.v[t] + other + distance, 0, 2);
+                        if constexpr (mode != Mode::choice) __builtin_prefetch(r.x[t] + in_x + distance);
+                        if constexpr (!put) __builtin_prefetch(r.v[t] + other + distance);
                     }
                 const auto chosen = choice<Find, mode, fixed>(r, find, in_x, o, sum);
                 if constexpr (put) {
@@ -605,8 +605,8 @@ template <class I, bool put, int bytes> struct Channels : RowOfChannels<I, put> 
             const auto key_at = [&](int64_t i, int u) __attribute__((always_inline)) { return find.keys(load<Bits>(at[i] + f + u * lanes)); };
             for (int time = 0; time < times; ++time)
                 for (int64_t i = 0; i < n; ++i) {
-                    if constexpr (mode != Mode::choice) __builtin_prefetch(at[i] + f + distance, 0, 2);
-                    if constexpr (!put) __builtin_prefetch(other[i] + f + distance, 0, 2);
+                    if constexpr (mode != Mode::choice) __builtin_prefetch(at[i] + f + distance);
+                    if constexpr (!put) __builtin_prefetch(other[i] + f + distance);
                 }
             Bits choice[vectors];
             if constexpr (mode == Mode::choice) {

@@ -75,7 +75,6 @@ inline int64_t row_count(const Geometry& g, const Box& box) {
     return rows;
 }
 constexpr int64_t some_rows = 4;   // from which on it pays to prepare what they have in common
-constexpr int64_t small_image = int64_t{1} << 14;   // bytes
 constexpr int64_t together_bytes = int64_t{1} << 11;   // of short rows that are made together and written past the caches
 
 // ---- mean -----------------------------------------------------------------------------------------------------------
@@ -630,7 +629,6 @@ template <class E> struct Averager {
         int64_t begin, end, others;
         Other other[4];
         bool whole;             // the row is one of whole_row(), and the others are at most its first and its last window
-        bool soon;              // whether the rows that are asked for are read next
     };
     Even even{};
 
@@ -669,27 +667,21 @@ template <class E> struct Averager {
     // there in time. Where windows two apart share columns, a line is asked for once, else with every vector of it (see asks_twice).
     template <int stride, int window, int rows = 1> POOLGRAD_INLINE auto ask_for_next(const Rows& from) const {
         const int64_t row = g.rank > 1 ? job.x.step[g.rank - 2] : 0, below = stride * row;   // from a row of elements and of windows to the next
-        return [x = from.x + larger(ahead, rows > 1 ? rows * below : 0), next = from.fresh, soon = even.soon, row, below,
+        return [x = from.x + larger(ahead, rows > 1 ? rows * below : 0), next = from.fresh, row, below,
                 joined = from.fresh->follow && from.fresh->together == stride && stride * rows > 1, begin = even.whole ? 0 : even.begin](int64_t o)
                    __attribute__((always_inline)) {
                        constexpr int64_t line = 64 / sizeof(Stored), step = stride * lanes;
-                       const auto ask = [soon](const Stored* at, int64_t elements) __attribute__((always_inline)) {
-                           for (int64_t i = 0; i < elements; i += line) {
-                               if (soon) __builtin_prefetch(at + i, 0, 3);
-                               else __builtin_prefetch(at + i, 0, 2);
-                           }
-                       };
                        if (joined) {   // the rows that all of them need are one
                            constexpr int64_t n = stride * rows;
                            if (n * step < line && n * stride * (o - begin) % line) return;
-                           for (int i = 0; i < next->count; ++i) ask(x + next->offset[i] + n * stride * o, n * step);
+                           for (int i = 0; i < next->count; ++i) ask_for(x + next->offset[i] + n * stride * o, n * step);
                            return;
                        }
                        constexpr bool once = stride == 2 && window == 3 && line > step;
                        if (once && stride * (o - begin) % line) return;
                        for (int i = 0; i < next->count; ++i)
                            for (int64_t q = 0; q < next->together; ++q)
-                               for (int r = 0; r < rows; ++r) ask(x + next->offset[i] + q * row + r * below + stride * o, once ? line : step);
+                               for (int r = 0; r < rows; ++r) ask_for(x + next->offset[i] + q * row + r * below + stride * o, once ? line : step);
                    };
     }
 
@@ -882,8 +874,6 @@ template <class E> struct Averager {
         }
         const bool in_lines = job.streaming && g.inner < lanes, registers = in_registers(w0, w1);
         // Images that lie in memory are done one after the other, so that what is asked for ahead follows what is read; else they take turns.
-        const bool small = g.axes[0].size * job.x.step[0] * static_cast<int64_t>(sizeof(Stored)) <= small_image;
-        even.soon = registers && !job.streaming && ahead && small;
         const int64_t images = ahead ? 1 : box.n_end - box.n;
         const int64_t row_bytes = (w1 - w0) * g.inner * static_cast<int64_t>(sizeof(Stored));
         const bool joined = last > 0 && job.y.step[last - 1] == (w1 - w0) * g.inner;   // rows of results follow one another
