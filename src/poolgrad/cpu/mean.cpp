@@ -98,6 +98,7 @@ template <class E> struct Averager {
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
     FreshRows fresh;   // of the taps, if anything is asked for
+    RowsAhead soon;
 
     // The same in a place that no store can change, but for what is asked for.
     struct Rows {
@@ -106,8 +107,9 @@ template <class E> struct Averager {
         int64_t count, ahead;
         bool twice;
         const FreshRows* fresh;
+        RowsAhead soon;   // of channels
     };
-    Rows rows() const { return {x, taps, tap_count, ahead, twice, &fresh}; }
+    Rows rows() const { return {x, taps, tap_count, ahead, twice, &fresh, soon}; }
 
     Averager(const Mean& job, Scratch& scratch)
         : job(job),
@@ -125,7 +127,7 @@ template <class E> struct Averager {
 
     // Asks for what the next output rows need, while `count` elements are read for the first time.
     static POOLGRAD_INLINE void ask_for_rows(const Rows& rows, int64_t at, int64_t count) {
-        for (int asks = rows.ahead ? 1 + rows.twice : 0; asks > 0; --asks) rows.fresh->template ask<1>(rows.x + rows.ahead + at, 0, count);
+        for (int asks = rows.ahead ? 1 + rows.twice : 0; asks > 0; --asks) rows.fresh->template ask<1>(rows.x + rows.soon.from(at) + at, 0, count);
     }
 
     using Count = typename E::Count;
@@ -890,7 +892,10 @@ template <class E> struct Averager {
                 moved = at > known && at < down.even_end ? moved + (at - known) * rows_apart() : 0;
                 if (moved == 0) {
                     tap_count = window_taps(g, walk.at, job.x.step, room);
-                    if (ahead) fresh = FreshRows(g, job.x.step, taps, tap_count);
+                    if (ahead) {
+                        fresh = FreshRows(g, job.x.step, taps, tap_count);
+                        soon = RowsAhead(ahead, axis.size * g.inner, rows_apart(), fresh.rows(), sizeof(Stored));
+                    }
                     if (registers) begin_row(by);
                 }
                 known = last > 0 && down.uniform && at >= down.even_begin ? at : INT64_MAX;

@@ -44,6 +44,22 @@ template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const V
     return read_ahead<T>(g, x, g.axes[g.rank - 2].stride, places);
 }
 
+// The same in rows of channels, which may be long: there it is as near as to have room in the nearest cache for what all `rows` that are read side by
+// side ask for. Towards the end of a row what is so near lies in the one that takes its place, `below` from it.
+struct RowsAhead {
+    int64_t near = 0, beyond = 0, edge = 0;
+
+    RowsAhead() = default;
+    RowsAhead(int64_t ahead, int64_t row, int64_t below, int64_t rows, int64_t element_bytes) : near(ahead), beyond(ahead) {
+        constexpr int64_t room = int64_t{1} << 14;   // bytes
+        const int64_t some = room / (larger(1, rows) * element_bytes);
+        if (ahead == 0 || row <= some) return;
+        near = some, beyond = some + below - row, edge = row - some;
+    }
+    explicit operator bool() const { return near != 0; }
+    POOLGRAD_INLINE int64_t from(int64_t column) const { return column < edge ? near : beyond; }   // an element of the row
+};
+
 // Whether they are asked for twice: windows that lie apart ask for so much of a large array that not all of it seems to be heard. Asked
 // again, they take a twentieth to a fifth less. (Windows that share elements lose a little.)
 POOLGRAD_INLINE bool asks_twice(const Axis& axis, const View& x) {
@@ -76,6 +92,8 @@ struct FreshRows {
         for (int64_t t = 0; t < tap_count && count < most; ++t)
             if (taps[t].fresh) offset[count++] = taps[t].offset, t += together - 1;
     }
+
+    int64_t rows() const { return count * together; }
 
     // While `elements` are read that lie `at` from the beginning of their row. `from` is where the image lies, so far ahead.
     template <class T> POOLGRAD_INLINE void ask(const T* from, int64_t at, int64_t elements) const {

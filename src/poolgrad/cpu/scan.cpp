@@ -49,6 +49,7 @@ template <class Order, Mode mode, What what> struct Scanner {
     const Tap* taps = nullptr;
     int64_t tap_count = 0;
     FreshRows fresh;   // of the taps, if anything is asked for
+    RowsAhead soon;    // the same in rows of channels
     const Stored *x = nullptr, *v = nullptr, *wanted = nullptr;
     const char* wanted_code = nullptr;
     Stored* y = nullptr;
@@ -631,7 +632,12 @@ template <class Order, Mode mode, What what> struct Scanner {
     void begin_row(const Tap* row_taps, int64_t n, int64_t image, const RowWalk& walk) {
         taps = row_taps;
         tap_count = n;
-        if (ahead) fresh = FreshRows(g, source().step, taps, n);
+        if (ahead) {
+            fresh = FreshRows(g, source().step, taps, n);
+            constexpr int arrays = mode != Mode::choice && what == What::take ? 2 : 1;
+            const int64_t below = g.axes[g.rank - 2].stride * source().step[g.rank - 2];
+            soon = RowsAhead(ahead, axis.size * g.inner, below, arrays * fresh.rows(), sizeof(Stored));
+        }
         if constexpr (mode != Mode::choice) x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, image);
         if constexpr (what == What::take) v = static_cast<const Stored*>(job.v.data) + outer_offset(job.v, image);
         if constexpr (mode == Mode::equal) wanted = static_cast<const Stored*>(job.wanted.data) + row_offset(job.wanted, image, walk, g.rank);
@@ -749,9 +755,9 @@ template <class Order, Mode mode, What what> struct Scanner {
     template <int vectors> POOLGRAD_INLINE void channels(const Window& window, int64_t c) {
         if (ahead)   // the positions that the window before has not read
             for (int64_t j = larger(0, window.length - axis.stride); j < window.length; ++j) {
-                const int64_t at = (window.position + j * axis.dilation) * g.inner + c;
-                look_ahead(0, at, vectors * lanes);
-                if (twice) look_ahead(0, at, vectors * lanes);
+                const int64_t at = (window.position + j * axis.dilation) * g.inner + c, near = soon.from(at) - ahead;
+                look_ahead(near, at, vectors * lanes);
+                if (twice) look_ahead(near, at, vectors * lanes);
             }
         if constexpr (can_hurry) {
             if (channels_done<vectors, true>(window, c)) return;
@@ -868,7 +874,8 @@ template <class Order, Mode mode, What what> struct Scanner {
     // If the number of rows is given, all is unrolled: where less is to be done meanwhile, starting these loops would show.
     template <int length, int vectors, bool in_memory, int given = 0> __attribute__((noinline)) void small_windows(int64_t begin, int64_t end) {
         const int64_t inner = g.inner, step = axis.dilation * inner, stride = axis.stride * inner, count = given ? given : tap_count;
-        const int64_t known = larger(0, length - axis.stride), far = ahead;   // positions that the window before has read
+        const int64_t known = larger(0, length - axis.stride);   // positions that the window before has read
+        [[maybe_unused]] const RowsAhead next_rows = soon;
         const Tap* const rows = taps;
         Stored* const values = y;
         char* const codes = code;
@@ -879,10 +886,12 @@ template <class Order, Mode mode, What what> struct Scanner {
         Tap here[given ? given : 1];   // in a place that no store can change
         bool all_fresh = given > 0 && known == 0;
         for (int t = 0; t < given; ++t) here[t] = rows[t], all_fresh = all_fresh && rows[t].fresh;
-        const Stored* from = x + (begin * axis.stride - axis.before) * inner;
-        for (int64_t o = begin, to = begin * inner; o < end; ++o, from += stride, to += inner)
+        const int64_t column = (begin * axis.stride - axis.before) * inner;
+        const Stored* from = x + column;
+        for (int64_t o = begin, to = begin * inner, f = column; o < end; ++o, from += stride, to += inner, f += stride)
             for (int64_t c = 0; c < inner; c += vectors * lanes) {
                 c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
+                const int64_t far = in_memory ? next_rows.from(f + c) : 0;
                 if (given && all_fresh) {
                     for (int again = 0; again < asks; ++again)
                         for (int j = 0; j < length; ++j)
@@ -956,7 +965,9 @@ template <class Order, Mode mode, What what> struct Scanner {
             Keys best[vectors], sum[vectors];
             Codes at[vectors];
         };
-        const int64_t inner = g.inner, count = tap_count, far = ahead;
+        const int64_t inner = g.inner, count = tap_count;
+        const RowsAhead next_rows = soon;
+        const Stored* const image = x;
         const Tap* const rows = taps;
         Key* const keys_kept = shared_keys;
         I* const codes_kept = shared_codes;
@@ -964,9 +975,9 @@ template <class Order, Mode mode, What what> struct Scanner {
         char* const codes = code;
         const int width = job.code_width;
         const bool streaming = job.streaming;
-        const FreshRows next = far ? fresh : FreshRows();
+        const FreshRows next = ahead ? fresh : FreshRows();
         const auto winners_at = [&](const Stored* p) __attribute__((always_inline)) {
-            if (far) next.template ask<1>(p + far, 0, vectors * lanes);
+            if (next_rows) next.template ask<1>(p + next_rows.from(p - image), 0, vectors * lanes);
             Position w;
             for (int u = 0; u < vectors; ++u) {
                 const Values element = load<Values>(p + rows[0].offset + u * lanes);
