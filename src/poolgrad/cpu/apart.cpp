@@ -494,6 +494,7 @@ template <class I, bool put> struct RowOfChannels : Part<I, put> {
     Tap x_taps[most_apart], other_taps[most_apart];
     int64_t taps = 0;
     Elements whole;                // of windows that are not cut short along the row
+    RowsAhead soon;
 
     RowOfChannels(const Apart& job, const Box& box)
         : Common(job, box),
@@ -542,6 +543,8 @@ template <class I, bool put> struct RowOfChannels : Part<I, put> {
         given = put ? row_in(job.given, static_cast<const I*>(job.given.data)) : image_in(job.given);
         result = put ? image_in(job.result) : row_in(job.result, static_cast<I*>(job.result.data));
         list(whole, {0, 0, 0, axis.window});
+        const View& read = put ? job.x : job.given;
+        if (ahead) soon = RowsAhead(ahead, axis.size * g.inner, g.axes[g.rank - 2].stride * read.step[g.rank - 2], (put ? 1 : 2) * taps, sizeof(I));
     }
 
     // On to the row of windows below.
@@ -560,7 +563,7 @@ template <class I, bool put> struct RowOfChannels : Part<I, put> {
 template <class I, bool put, int bytes> struct Channels : RowOfChannels<I, put> {
     using Base = RowOfChannels<I, put>;
     using Base::Base, Base::job, Base::g, Base::axis, Base::box, Base::floats, Base::order, Base::plain, Base::quiet, Base::ahead, Base::asks;
-    using Base::x, Base::given, Base::wanted, Base::codes, Base::result, Base::other_taps, Base::taps, Base::whole;
+    using Base::x, Base::soon, Base::given, Base::wanted, Base::codes, Base::result, Base::other_taps, Base::taps, Base::whole;
     using typename Base::Row, typename Base::Elements;
     static constexpr int lanes = bytes / static_cast<int>(sizeof(I));
     using Bits = Vec<I, lanes>;
@@ -576,7 +579,8 @@ template <class I, bool put, int bytes> struct Channels : RowOfChannels<I, put> 
     __attribute__((noinline)) bool windows(const Find& given_find, const Elements& e, int64_t output, int64_t column, int64_t count) const {
         constexpr bool adds = !__is_same(typename Find::Key, I);
         using Other = std::conditional_t<put, I, const I>;
-        const int64_t n = fixed < most_apart ? fixed : e.count, inner = g.inner, next = (axis.stride - 1) * inner, distance = ahead;
+        const int64_t n = fixed < most_apart ? fixed : e.count, inner = g.inner, next = (axis.stride - 1) * inner, first = column * inner;
+        const RowsAhead near = soon;
         const I* at[fixed];   // where the elements of the first window are; in a place that no store can change, like all else
         Other* other[fixed];
         I code[fixed];
@@ -603,6 +607,7 @@ template <class I, bool put, int bytes> struct Channels : RowOfChannels<I, put> 
         const auto channels = [&](auto some, int64_t o, int64_t f) __attribute__((always_inline)) {
             constexpr int vectors = decltype(some)::value;
             const auto key_at = [&](int64_t i, int u) __attribute__((always_inline)) { return find.keys(load<Bits>(at[i] + f + u * lanes)); };
+            const int64_t distance = near.from(first + f);
             for (int time = 0; time < times; ++time)
                 for (int64_t i = 0; i < n; ++i) {
                     if constexpr (mode != Mode::choice) __builtin_prefetch(at[i] + f + distance);
