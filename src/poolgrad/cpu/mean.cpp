@@ -75,6 +75,7 @@ inline int64_t row_count(const Geometry& g, const Box& box) {
     return rows;
 }
 constexpr int64_t some_rows = 4;   // from which on it pays to prepare what they have in common
+constexpr int64_t small_image = int64_t{1} << 14;   // bytes
 constexpr int64_t together_bytes = int64_t{1} << 11;   // of short rows that are made together and written past the caches
 
 // ---- mean -----------------------------------------------------------------------------------------------------------
@@ -875,8 +876,10 @@ template <class E> struct Averager {
             if (row_count(g, box) >= some_rows) list(w0, w1);
         }
         const bool in_lines = job.streaming && g.inner < lanes, registers = in_registers(w0, w1);
-        // Images that lie in memory are done one after the other, so that what is asked for ahead follows what is read; else they take turns.
-        const int64_t images = ahead ? 1 : box.n_end - box.n;
+        // Images that lie in memory are done one after the other, so that what is asked for ahead follows what is read; else, and small ones
+        // whose results are written past the caches, they take turns.
+        const bool small = g.axes[0].size * job.x.step[0] * static_cast<int64_t>(sizeof(Stored)) <= small_image;
+        const int64_t images = ahead && !(small && job.streaming) ? 1 : box.n_end - box.n;
         const int64_t row_bytes = (w1 - w0) * g.inner * static_cast<int64_t>(sizeof(Stored));
         const bool joined = last > 0 && job.y.step[last - 1] == (w1 - w0) * g.inner;   // rows of results follow one another
         const int64_t most = joined ? larger(2, together_bytes / larger(1, row_bytes)) : 2;   // rows in lines
