@@ -897,7 +897,8 @@ template <class E> struct Averager {
                     tap_count = window_taps(g, walk.at, job.x.step, room);
                     if (ahead) {
                         fresh = FreshRows(g, job.x.step, taps, tap_count);
-                        soon = RowsAhead(ahead, axis.size * g.inner, rows_apart(), fresh.rows(), sizeof(Stored));
+                        const bool shares = axis.window > axis.stride;   // else it takes longer so
+                        soon = RowsAhead(ahead, shares ? axis.size * g.inner : 0, rows_apart(), fresh.rows(), sizeof(Stored));
                     }
                     if (registers) begin_row(by);
                 }

@@ -635,8 +635,9 @@ template <class Order, Mode mode, What what> struct Scanner {
         if (ahead) {
             fresh = FreshRows(g, source().step, taps, n);
             constexpr int arrays = mode != Mode::choice && what == What::take ? 2 : 1;
+            const bool near = what == What::take || axis.window > axis.stride;   // maxima of windows that share nothing take longer so
             const int64_t below = g.axes[g.rank - 2].stride * source().step[g.rank - 2];
-            soon = RowsAhead(ahead, axis.size * g.inner, below, arrays * fresh.rows(), sizeof(Stored));
+            soon = RowsAhead(ahead, near ? axis.size * g.inner : 0, below, arrays * fresh.rows(), sizeof(Stored));
         }
         if constexpr (mode != Mode::choice) x = static_cast<const Stored*>(job.x.data) + outer_offset(job.x, image);
         if constexpr (what == What::take) v = static_cast<const Stored*>(job.v.data) + outer_offset(job.v, image);
