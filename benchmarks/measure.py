@@ -1,4 +1,4 @@
-"""Times the contenders of a cell against each other: interleaved rounds, each in an order of its own, best and median of each."""
+"""Times the contenders of a cell against each other: interleaved rounds, each in an order of its own."""
 
 from __future__ import annotations
 

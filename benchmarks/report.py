@@ -90,9 +90,8 @@ def summary(every: Sequence[Row]) -> list[str]:
         others = geometric_mean(goals.gradient_speedups(small, mode))
         if both and eager:
             apart = f"; {others:.1f}{TIMES} without the large windows" if others and len(small) < len(every) else ""
-            parts.append(
-                f"gradients of both orders {both:.1f}{TIMES} ({eager:.1f}{TIMES} without TensorFlow's graph mode{apart})"
-            )
+            graph = f"{eager:.1f}{TIMES} without TensorFlow's graph mode"
+            parts.append(f"gradients of both orders {both:.1f}{TIMES} ({graph}{apart})")
         if parts:
             lines.append(f"geometric mean over the best peer, {title}: {', '.join(parts)}")
     return lines
@@ -194,7 +193,14 @@ def page(record: Record) -> str:
     parts = [
         "# CPU benchmarks",
         "Written by `make bench`; do not edit. How to read it: [Reading the tables](#reading-the-tables).",
-        f"{headline(record)}  \n{machine['system']}{_commit(record)}  \n{versions}{_neighbours(record)}{_memory(record)}{_older(record)}",
+        "".join(
+            (
+                f"{headline(record)}  \n{machine['system']}{_commit(record)}  \n{versions}",
+                _neighbours(record),
+                _memory(record),
+                _older(record),
+            )
+        ),
         f"![Speed-up over the best peer, and fraction of the memory limit]({page_name(record)}.svg)",
         "\n".join(f"* {line[0].upper()}{line[1:]}" for line in summary(every)),
         "## Goals",
@@ -222,8 +228,8 @@ def _older(record: Record) -> str:
     if record.get("method", 1) >= 3:
         return ""
     return (
-        "  \nAn older run: in rotating order, without ONNX Runtime's maxima with indices, and with the slow one of its two kernels "
-        "for averages (operator set 19)"
+        "  \nAn older run: in rotating order, without ONNX Runtime's maxima with indices, and with the slow one of "
+        "its two kernels for averages (operator set 19)"
     )
 
 
@@ -291,9 +297,9 @@ def _group(group: str, mine: list[Row]) -> list[str]:
 
 READING = """## Reading the tables
 
-* Times are the best of several rounds. In a round every contender runs once, in an order of the round's own, on the same
-  values and with the same number of threads; short calls are repeated until a sample lasts 1.5 ms. Who is slow uses up its
-  share of the time sooner and has fewer samples, down to three, or one if a call takes a second.
+* Times are the best of several rounds. In a round every contender runs once, in an order of the round's own, on the
+  same values and with the same number of threads; short calls are repeated until a sample lasts 1.5 ms. Who is slow
+  uses up its share of the time sooner and has fewer samples, down to three, or one if a call takes a second.
 * *vs best peer*: time of the best peer (in italics) over poolgrad's. Like stands against like: "input given" starts
   from the original input for everybody (PyTorch: forward with indices, then backward or gather), "choice given" from
   what the forward stored (PyTorch's int64 indices, TensorFlow's argmax, poolgrad's choice of 1 byte). Peers hold the

@@ -906,7 +906,8 @@ template <class Order, Mode mode, What what> struct Scanner {
                         }
                 }
                 State s[vectors];
-                constexpr bool adds = given > 0 || (vector_bytes == 32 && length > 2);   // comparing takes the place of finding maxima there, adding does not
+                constexpr bool adds =
+                    given > 0 || (vector_bytes == 32 && length > 2);   // comparing takes the place of finding maxima there, adding does not
                 [[maybe_unused]] NanWatch<Keys> nans;       // elsewhere it is sooner than the sum, which would have to wait for itself
                 [[maybe_unused]] Keys sum[vectors];
                 const auto visit = [&](const Tap& row, bool first) __attribute__((always_inline)) {
