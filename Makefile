@@ -7,8 +7,10 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 CORES  := $(shell getconf _NPROCESSORS_ONLN)
 # One more than there are cores: there is always a test that waits for a browser or a cluster.
 PYTEST := $(BIN)/python -m pytest -n $(shell expr $(CORES) + 1) --dist worksteal
-# The kernels are built without AVX-512 where the processor has none. (`pip install .` builds them for all instruction sets.)
-LEVELS ?= $(if $(shell grep -som1 flags /proc/cpuinfo),$(if $(shell grep -som1 avx512bw /proc/cpuinfo),avx512;)avx2;baseline,avx512;avx2;baseline)
+# The kernels are built for this processor: without AVX-512 where it has none. (`pip install .` builds them for all.)
+AMD_FAMILY := $(shell awk '/^vendor_id/ {amd = /AuthenticAMD/} /^cpu family/ {print amd ? $$4 : 0; exit}' /proc/cpuinfo 2>/dev/null)
+WIDE   := $(if $(shell test "$(AMD_FAMILY)" -ge 26 2>/dev/null && echo yes),zen5,avx512)
+LEVELS ?= $(if $(shell grep -som1 flags /proc/cpuinfo),$(if $(shell grep -som1 avx512bw /proc/cpuinfo),$(WIDE);)avx2;baseline,avx512;avx2;baseline)
 # Who only wants to see it run waits for the quickest of these alone, unless all have been built.
 ifneq ($(filter run tour,$(MAKECMDGOALS)),)
 ifeq ($(wildcard $(STAMP)/kernels-$(subst ;,-,$(LEVELS))),)

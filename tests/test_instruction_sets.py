@@ -18,7 +18,11 @@ from poolgrad.windows import Pool
 NAMES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
 DTYPES = [np.dtype(name) for name in NAMES] + [np.dtype(ml_dtypes.bfloat16)]
 KERNELS = [p for p in Path(__file__).parents[1].glob("src/poolgrad/cpu/*.cpp") if "POOLGRAD_KERNEL" in p.read_text()]
-X86_64 = {"avx2": "-march=x86-64-v3", "avx512": "-march=x86-64-v4"}
+X86_64 = {
+    "avx2": ["-march=x86-64-v3"],
+    "avx512": ["-march=x86-64-v4"],
+    "zen5": ["-march=x86-64-v4", "-DPOOLGRAD_ASKS_NEAREST"],
+}
 CHANNELS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 65, 130]
 
 
@@ -179,6 +183,6 @@ def test_the_sets_that_are_not_built_here_parse(source: Path, name: str) -> None
     compiler = shlex.split(os.environ.get("CXX", "c++"))
     if not shutil.which(compiler[0]):
         pytest.skip("no C++ compiler: the kernels were installed from a wheel")
-    options = ["-std=gnu++20", "-fsyntax-only", "-Wno-psabi", X86_64[name], f"-DPOOLGRAD_ISA={name}"]
+    options = ["-std=gnu++20", "-fsyntax-only", "-Wno-psabi", *X86_64[name], f"-DPOOLGRAD_ISA={name}"]
     checked = subprocess.run([*compiler, *options, str(source)], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr

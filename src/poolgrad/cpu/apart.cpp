@@ -252,8 +252,8 @@ template <class I, bool put> struct Rows : Part<I, put> {
                     }
                 else if (distance)
                     for (int64_t t = 0; t < taps; ++t) {
-                        if constexpr (mode != Mode::choice) __builtin_prefetch(r.x[t] + in_x + distance);
-                        if constexpr (!put) __builtin_prefetch(r.v[t] + other + distance);
+                        if constexpr (mode != Mode::choice) ask_for_line(r.x[t] + in_x + distance);
+                        if constexpr (!put) ask_for_line(r.v[t] + other + distance);
                     }
                 const auto chosen = choice<Find, mode, fixed>(r, find, in_x, o, sum);
                 if constexpr (put) {
@@ -610,8 +610,8 @@ template <class I, bool put, int bytes> struct Channels : RowOfChannels<I, put> 
             const int64_t distance = near.from(first + f);
             for (int time = 0; time < times; ++time)
                 for (int64_t i = 0; i < n; ++i) {
-                    if constexpr (mode != Mode::choice) __builtin_prefetch(at[i] + f + distance);
-                    if constexpr (!put) __builtin_prefetch(other[i] + f + distance);
+                    if constexpr (mode != Mode::choice) ask_for_line(at[i] + f + distance);
+                    if constexpr (!put) ask_for_line(other[i] + f + distance);
                 }
             Bits choice[vectors];
             if constexpr (mode == Mode::choice) {

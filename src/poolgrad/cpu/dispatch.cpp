@@ -2,6 +2,10 @@
 #include <atomic>
 #include <cstring>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include "kernels.hpp"
 
 namespace poolgrad {
@@ -30,12 +34,25 @@ POOLGRAD_DECLARE(avx2)
 #if defined(POOLGRAD_HAS_avx512)
 POOLGRAD_DECLARE(avx512)
 #endif
+#if defined(POOLGRAD_HAS_zen5)
+POOLGRAD_DECLARE(zen5)
+#endif
 
 namespace {
 
+#if defined(POOLGRAD_HAS_zen5)
+bool is_zen_5_or_later() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__builtin_cpu_is("amd") || !__get_cpuid(1, &a, &b, &c, &d)) return false;
+    const unsigned family = (a >> 8 & 15) + (a >> 20 & 255);
+    return family >= 0x1A;
+}
+#endif
+
+// The last one is the quickest on this processor.
 struct Available {
-    const Kernels* table[4] = {};
-    const char* names[4] = {};
+    const Kernels* table[5] = {};
+    const char* names[5] = {};
     int count = 0;
 
     void add(const Kernels& kernels) {
@@ -46,12 +63,19 @@ struct Available {
         add(kernels_baseline);
 #if defined(__x86_64__)
         __builtin_cpu_init();
-#endif
 #if defined(POOLGRAD_HAS_avx2)
         if (__builtin_cpu_supports("x86-64-v3")) add(kernels_avx2);
 #endif
+        [[maybe_unused]] const bool wide = __builtin_cpu_supports("x86-64-v4");
+#if defined(POOLGRAD_HAS_zen5)
+        if (wide && !is_zen_5_or_later()) add(kernels_zen5);
+#endif
 #if defined(POOLGRAD_HAS_avx512)
-        if (__builtin_cpu_supports("x86-64-v4")) add(kernels_avx512);
+        if (wide) add(kernels_avx512);
+#endif
+#if defined(POOLGRAD_HAS_zen5)
+        if (wide && is_zen_5_or_later()) add(kernels_zen5);
+#endif
 #endif
     }
 };

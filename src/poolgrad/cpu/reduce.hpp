@@ -67,9 +67,9 @@ POOLGRAD_INLINE bool asks_twice(const Axis& axis, const View& x) {
     return axis.uniform && axis.window <= axis.stride && static_cast<const char*>(x.end) - static_cast<const char*>(x.begin) >= large;
 }
 
-// Asks for the cache lines of `count` elements from p on, in the nearest cache: what it has no room for goes to the next.
+// Asks for the cache lines of `count` elements from p on.
 template <class T> POOLGRAD_INLINE void ask_for(const T* p, int64_t count) {
-    for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) __builtin_prefetch(p + i);
+    for (int64_t i = 0; i < count; i += 64 / static_cast<int64_t>(sizeof(T))) ask_for_line(p + i);
 }
 
 // The rows that an output row reads and the one before has not: while they are read, those are asked for that take their place further on. Short

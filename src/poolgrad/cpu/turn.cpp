@@ -94,7 +94,7 @@ template <class T, class Widest> struct Turner {
             v[i] = load_parts<T, lanes, rows>(
                 [&](int part) __attribute__((always_inline)) {
                     const T* p = plane[i + rows * (part % plane_squares)] + f;
-                    if (job.ahead) __builtin_prefetch(p + job.ahead / static_cast<int64_t>(sizeof(T)));
+                    if (job.ahead) ask_for_line(p + job.ahead / static_cast<int64_t>(sizeof(T)));
                     return p + rows * (part / plane_squares);
                 },
                 0);

@@ -29,6 +29,17 @@ constexpr int vector_bytes = 16;
 
 constexpr bool hurries = hurried(vector_bytes);
 
+// Asks for the cache line at p, to have it in the second cache. Zen 5 reads from memory up to 1.3 times as fast if it comes into the nearest one
+// (or the next, where that has no room). Zen 4 would take up to 1.5 times as long: its nearest cache keeps track of few lines that are on their way.
+// Which it is must be known to the compiler: a branch in the innermost loops takes a tenth of some.
+POOLGRAD_INLINE void ask_for_line(const void* p) {
+#if defined(POOLGRAD_ASKS_NEAREST)
+    __builtin_prefetch(p);
+#else
+    __builtin_prefetch(p, 0, 2);
+#endif
+}
+
 template <class T, int lanes> struct VectorOf {
     typedef T type __attribute__((vector_size(sizeof(T) * lanes)));
 };
