@@ -816,10 +816,8 @@ template <class Order, Mode mode, What what> struct Scanner {
         if constexpr (by_columns) {
             if (!has_small_windows()) return false;
             const int64_t vectors = g.inner / lanes;
-            constexpr bool value_only = what == What::value;
             if (axis.window == 2) {
                 if (ahead == 0) small_windows<2, 1, false>(begin, end);
-                else if (value_only && vectors > 1 && tap_count == 2) small_windows<2, 2, true, 2 * value_only>(begin, end);
                 else vectors > 1 ? small_windows<2, 2, true>(begin, end) : small_windows<2, 1, true>(begin, end);
             } else {
                 if (shared_keys && end - begin > 1) vectors > 1 ? threes_apart<2>(begin, end) : threes_apart<1>(begin, end);
@@ -872,9 +870,8 @@ template <class Order, Mode mode, What what> struct Scanner {
             }
     }
 
-    // If the number of rows is given, all is unrolled: where less is to be done meanwhile, starting these loops would show.
-    template <int length, int vectors, bool in_memory, int given = 0> __attribute__((noinline)) void small_windows(int64_t begin, int64_t end) {
-        const int64_t inner = g.inner, step = axis.dilation * inner, stride = axis.stride * inner, count = given ? given : tap_count;
+    template <int length, int vectors, bool in_memory> __attribute__((noinline)) void small_windows(int64_t begin, int64_t end) {
+        const int64_t inner = g.inner, step = axis.dilation * inner, stride = axis.stride * inner, count = tap_count;
         const int64_t known = larger(0, length - axis.stride);   // positions that the window before has read
         [[maybe_unused]] const RowsAhead next_rows = soon;
         const Tap* const rows = taps;
@@ -884,30 +881,20 @@ template <class Order, Mode mode, What what> struct Scanner {
         const bool streaming = in_memory && job.streaming;
         constexpr bool listed = length > 2 && in_memory;   // windows of two have few rows, most of them fresh
         [[maybe_unused]] const FreshRows next = listed ? fresh : FreshRows();
-        Tap here[given ? given : 1];   // in a place that no store can change
-        bool all_fresh = given > 0 && known == 0;
-        for (int t = 0; t < given; ++t) here[t] = rows[t], all_fresh = all_fresh && rows[t].fresh;
         const int64_t column = (begin * axis.stride - axis.before) * inner;
         const Stored* from = x + column;
         for (int64_t o = begin, to = begin * inner, f = column; o < end; ++o, from += stride, to += inner, f += stride)
             for (int64_t c = 0; c < inner; c += vectors * lanes) {
                 c = smaller(c, inner - vectors * lanes);   // the last block overlaps the one before
                 const int64_t far = in_memory ? next_rows.from(f + c) : 0;
-                if (given && all_fresh) {
-                    for (int again = 0; again < asks; ++again)
-                        for (int j = 0; j < length; ++j)
-                            for (int t = 0; t < given; ++t) ask_for(from + c + here[t].offset + j * step + far, vectors * lanes);
-                } else {
-                    for (int64_t j = known; in_memory && j < length; ++j)
-                        for (int again = 0; again < asks; ++again) {
-                            if constexpr (listed) next.template ask<1>(from + c + j * step + far, 0, vectors * lanes);
-                            for (int64_t t = 0; !listed && t < count; ++t)
-                                if (rows[t].fresh) ask_for(from + c + rows[t].offset + j * step + far, vectors * lanes);
-                        }
-                }
+                for (int64_t j = known; in_memory && j < length; ++j)
+                    for (int again = 0; again < asks; ++again) {
+                        if constexpr (listed) next.template ask<1>(from + c + j * step + far, 0, vectors * lanes);
+                        for (int64_t t = 0; !listed && t < count; ++t)
+                            if (rows[t].fresh) ask_for(from + c + rows[t].offset + j * step + far, vectors * lanes);
+                    }
                 State s[vectors];
-                constexpr bool adds =
-                    given > 0 || (vector_bytes == 32 && length > 2);   // comparing takes the place of finding maxima there, adding does not
+                constexpr bool adds = vector_bytes == 32 && length > 2;   // comparing takes the place of finding maxima there, adding does not
                 [[maybe_unused]] NanWatch<Keys> nans;       // elsewhere it is sooner than the sum, which would have to wait for itself
                 [[maybe_unused]] Keys sum[vectors];
                 const auto visit = [&](const Tap& row, bool first) __attribute__((always_inline)) {
@@ -931,11 +918,8 @@ template <class Order, Mode mode, What what> struct Scanner {
                         }
                     }
                 };
-                visit(given ? here[0] : rows[0], true);
-                if constexpr (given > 0)
-                    for (int t = 1; t < given; ++t) visit(here[t], false);
-                else
-                    for (int64_t t = 1; t < count; ++t) visit(rows[t], false);
+                visit(rows[0], true);
+                for (int64_t t = 1; t < count; ++t) visit(rows[t], false);
                 if constexpr (can_hurry) {
                     for (int u = 1; adds && u < vectors; ++u) sum[0] += sum[u];
                     if (adds ? any_nan(sum[0]) : nans.any()) {
