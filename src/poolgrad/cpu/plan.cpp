@@ -699,6 +699,9 @@ bool Plan::by_neighbours(DType type, bool ignore_nan) const {
     return larger(g_.axes[0].window, g_.axes[1].window) <= (ignore_nan ? 4 : 8);
 }
 
+// Whether that is how the maxima of large windows are found.
+bool Plan::slides_over(const Scan& job) const { return large_ && by_neighbours(job.type, job.ignore_nan); }
+
 // Whether boxes of the input share so many windows that choosing box by box would do the work several times.
 bool Plan::overlaps_boxes(int64_t bytes, double scratch_bytes, bool slides) const {
     const Tiles t = tiles(false, bytes, scratch_bytes, slides);
@@ -803,7 +806,7 @@ void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch)
         if (done_quickly(maximum, box, scratch)) return;
     }
     const bool shared = g_.inner * bytes < 64 && overlap_ > (g_.inner == 1 ? shared_overlap : 1.5 * shared_overlap);
-    if (equal && (shared || (only_by_columns(bytes) && all_ordinary(g_, job.type, job.wanted, box)))) {
+    if (equal && (shared || slides_over(job) || (only_by_columns(bytes) && all_ordinary(g_, job.type, job.wanted, box)))) {
         job.mode = Mode::maximum;
         job.what = What::both;
         job.y = room_of(box, bytes, scratch, 7);
@@ -813,6 +816,14 @@ void Plan::choose(Scan job, const void* equal, const Box& box, Scratch& scratch)
     }
     job.mode = equal ? Mode::equal : Mode::maximum;
     k.scan(job, box, scratch);
+}
+
+// The codes of all windows. Boxes with neighbours that share much are longer than what they keep has room for in the cache.
+void Plan::choose_all(Scan job, const void* equal, void* codes) const {
+    const int64_t bytes = dtype_bytes(job.type);
+    const double kept = equal ? static_cast<double>(bytes) / (slides_over(job) ? 4 : 1) : 0;
+    job.code = dense(codes, true, job.code_width);
+    each_box(true, bytes, kept, [&](const Box& box, Scratch& scratch) { choose(job, equal, box, scratch); }, most_streams);
 }
 
 void Plan::max_put(DType type, const View& x, const View& g, const void* equal, void* gx, bool ignore_nan) const {
@@ -839,8 +850,7 @@ void Plan::max_put(DType type, const View& x, const View& g, const void* equal, 
             const bool found = choose_large(type, x, ignore_nan, Carry::codes, x, codes.as<void>(), width, equal);
             if (!found) match_large(type, x, equal, ignore_nan, codes.as<void>(), width);
         } else {
-            find.code = dense(codes.as<void>(), true, width);
-            each_box(true, bytes, equal ? bytes : 0, [&](const Box& box, Scratch& scratch) { choose(find, equal, box, scratch); }, most_streams);
+            choose_all(find, equal, codes.as<void>());
         }
         return put(type, g, codes.as<void>(), width, gx, false);
     }
@@ -893,6 +903,14 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
     const Mode mode = equal ? Mode::equal : Mode::maximum;
     if ((g_.rank > 1 || g_.inner > 1) && apart({.type = type, .mode = mode, .ignore_nan = ignore_nan, .x = x, .given = v}, equal, y)) return;
     const bool quick = by_columns(bytes) && g_.elements <= most_by_columns, large = large_ && !quick;
+    Scan job = scan_job(type, ignore_nan);
+    job.x = x;
+    if (large && slides_over(job)) {   // codes are found and followed sooner than elements are carried along
+        job.code_width = equal ? equal_width() : width_for(static_cast<uint64_t>(g_.elements));
+        Buffer codes(outputs_ * job.code_width);
+        choose_all(job, equal, codes.as<void>());
+        return take(type, v, codes.as<void>(), job.code_width, y);
+    }
     if (large && choose_large(type, x, ignore_nan, Carry::elements, v, y, 0, equal)) return;
     if (large && large_coded_) {   // and something else than the maximum is looked for
         const int width = equal_width();
@@ -901,10 +919,8 @@ void Plan::max_take(DType type, const View& x, const View& v, const void* equal,
         match_large(type, x, equal, ignore_nan, codes.as<void>(), width);
         return take(type, v, codes.as<void>(), width, y);
     }
-    Scan job = scan_job(type, ignore_nan);
     job.mode = mode;
     job.what = What::take;
-    job.x = x;
     job.v = v;
     if (equal) job.wanted = dense(equal, true, bytes);
     job.y = dense(y, true, bytes);

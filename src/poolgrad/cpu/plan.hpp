@@ -89,8 +89,10 @@ private:
     bool only_by_columns(int64_t bytes) const;
     bool by_neighbours(DType type, bool ignore_nan) const;
     bool slides() const { return g_.rank == 2 || g_.rank == 3; }   // put that follows codes: along the first axis
+    bool slides_over(const Scan& job) const;
     bool overlaps_boxes(int64_t bytes, double scratch_bytes, bool slides) const;
     View room_of(const Box& outputs, int64_t bytes, Scratch& scratch, int slot) const;
+    void choose_all(Scan job, const void* equal, void* codes) const;
     void choose(Scan job, const void* equal, const Box& box, Scratch& scratch) const;
     Scan scan_job(DType type, bool ignore_nan) const;
     int innermost(const View& view) const;
