@@ -92,7 +92,7 @@ template <class T, class Code> struct CodedTake {
           axis(g.axes[g.rank - 1]),
           w0(box.low[g.rank - 1]),
           w1(box.high[g.rank - 1]),
-          ahead(read_ahead<T>(g, job.v, g.rank < 2 ? 1 : g.axes[g.rank - 2].stride, 2)),
+          ahead(read_ahead<T>(g, job.v, 2)),
           offsets(nullptr),
           lines(job.streaming ? 1 : 0, 2 * piece + (w1 - w0) * g.inner, scratch, 2),
           held_for(nullptr),

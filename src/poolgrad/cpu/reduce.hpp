@@ -30,18 +30,22 @@ POOLGRAD_INLINE Window window_of(const Axis& axis, int64_t o) {
 // How far ahead of the rows that are read the next ones are asked for, in elements: processors do that by themselves only
 // within a page, and not in time. So much is asked for in all `places` together that are read in turns. 0 where the input lies in the cache anyway.
 template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const View& x, int64_t stride, int64_t places) {
-    constexpr int64_t cache = int64_t{1} << 20, bytes = int64_t{1} << 13;
+    constexpr int64_t cache = int64_t{1} << 20;
     if (g.rank < 2 || static_cast<const char*>(x.end) - static_cast<const char*>(x.begin) < cache) return 0;
     const int64_t rows = larger(1, stride * x.step[g.rank - 2]);   // from one output row to the next
-    return rows * larger(1, bytes / places / (rows * static_cast<int64_t>(sizeof(T))));
+    return rows * larger(1, asked_rows / places / (rows * static_cast<int64_t>(sizeof(T))));
 }
 
-// Of `arrays` that windows read at the same places, this one: in planes of rows that follow one another.
+// Of `arrays` that windows read at the same places, this one: in planes of rows that follow one another. What is next after the rows of a plane are those
+// of the plane that takes its place. Where planes are small, these are asked for from the first row on, else only rows of the same plane are.
 template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const View& x, int64_t arrays = 1) {
     if (g.rank < 2) return 0;
     int64_t places = arrays;
     for (int a = 0; a < g.rank - 2; ++a) places *= larger(1, g.axes[a].extent);
-    return read_ahead<T>(g, x, g.axes[g.rank - 2].stride, places);
+    const int64_t ahead = read_ahead<T>(g, x, g.axes[g.rank - 2].stride, places);
+    const int64_t planes = g.rank < 3 ? 0 : g.axes[g.rank - 3].stride * x.step[g.rank - 3];   // from one plane of outputs to the next
+    const bool small = planes > 0 && places * planes * static_cast<int64_t>(sizeof(T)) <= asked_planes;
+    return ahead && small ? planes : ahead;
 }
 
 // The same in rows of channels, which may be long: there it is as near as to have room in the nearest cache for what all `rows` that are read side by
@@ -51,8 +55,7 @@ struct RowsAhead {
 
     RowsAhead() = default;
     RowsAhead(int64_t ahead, int64_t row, int64_t below, int64_t rows, int64_t element_bytes) : near(ahead), beyond(ahead) {
-        constexpr int64_t room = int64_t{1} << 14;   // bytes
-        const int64_t some = room / (larger(1, rows) * element_bytes);
+        const int64_t some = asked_channels / (larger(1, rows) * element_bytes);
         if (ahead == 0 || row <= some) return;
         near = some, beyond = some + below - row, edge = row - some;
     }

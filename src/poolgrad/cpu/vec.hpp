@@ -40,6 +40,13 @@ POOLGRAD_INLINE void ask_for_line(const void* p) {
 #endif
 }
 
+// So many bytes are on their way at a time: of all rows that are read side by side, at the most in rows of channels, and at the most of small planes.
+#if defined(POOLGRAD_ASKS_NEAREST)
+constexpr int64_t asked_rows = int64_t{1} << 13, asked_channels = int64_t{1} << 14, asked_planes = 0;
+#else
+constexpr int64_t asked_rows = int64_t{1} << 14, asked_channels = int64_t{1} << 15, asked_planes = int64_t{1} << 18;
+#endif
+
 template <class T, int lanes> struct VectorOf {
     typedef T type __attribute__((vector_size(sizeof(T) * lanes)));
 };
