@@ -189,6 +189,7 @@ struct Tap {
     int64_t code;
     int64_t divisor;
     bool fresh;            // the output row before has not read it
+    bool known = false;    // but the plane of outputs before has
 };
 
 // How many input rows an output row reads at most, and how many output rows an input row collects from.
@@ -212,6 +213,12 @@ static inline int64_t most_cover_taps(const Geometry& g) {
     return taps;
 }
 
+// Whether the output row at `at` follows a plane of outputs in its box, and what they both read is not worth asking for again: the second
+// cache has it. (Along rows of one channel it is: the processor follows them better so.)
+static inline bool follows_plane(const Geometry& g, const Box& box, const int64_t* at, int64_t lanes) {
+    return g.rank > 2 && g.inner >= lanes && at[g.rank - 3] > box.low[g.rank - 3];
+}
+
 // Whether rows, of one channel, are short and follow one another in memory: several of them lie in a page.
 static inline bool rows_follow(const Geometry& g, const int64_t* step) {
     constexpr int64_t most = 1024;   // elements
@@ -219,20 +226,20 @@ static inline bool rows_follow(const Geometry& g, const int64_t* step) {
     return g.rank > 1 && g.inner == 1 && row <= most && step[g.rank - 2] == row && g.axes[g.rank - 2].dilation == 1;
 }
 
-// The input rows that output row `at` reads, in scan order.
-static inline int64_t window_taps(const Geometry& g, const int64_t* at, const int64_t* step, Tap* taps) {
+// The input rows that output row `at` reads, in scan order. With `after_plane` a plane of outputs came before.
+static inline int64_t window_taps(const Geometry& g, const int64_t* at, const int64_t* step, Tap* taps, bool after_plane = false) {
     taps[0] = {0, 0, 0, 1, true};
     int64_t n = 1;
     for (int a = 0; a < g.rank - 1; ++a) {
         const Axis& axis = g.axes[a];
         const Span s = span(axis, at[a]);
-        const int64_t known = a == g.rank - 2 ? s.length - axis.stride : 0;
+        const int64_t shared = s.length - axis.stride, old_rows = a == g.rank - 2 ? shared : 0, old_planes = after_plane && a == g.rank - 3 ? shared : 0;
         const int64_t start = (origin(axis, at[a]) + s.first * axis.dilation) * step[a], code = s.first * g.code_step[a];
         for (int64_t t = n - 1; t >= 0; --t) {   // from the back, so that the list can grow in place
             const Tap tap = taps[t];
             for (int64_t j = s.length - 1; j >= 0; --j)
                 taps[t * s.length + j] = {tap.offset + start + j * axis.dilation * step[a], 0, tap.code + code + j * g.code_step[a],
-                                          tap.divisor * divisor(axis, at[a]), j >= known};
+                                          tap.divisor * divisor(axis, at[a]), j >= old_rows, tap.known || j < old_planes};
         }
         n *= s.length;
     }

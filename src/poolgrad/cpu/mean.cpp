@@ -894,7 +894,7 @@ template <class E> struct Averager {
                 const int64_t at = walk.at[larger(0, last - 1)];
                 moved = at > known && at < down.even_end ? moved + (at - known) * rows_apart() : 0;
                 if (moved == 0) {
-                    tap_count = window_taps(g, walk.at, job.x.step, room);
+                    tap_count = window_taps(g, walk.at, job.x.step, room, follows_plane(g, box, walk.at, lanes));
                     if (ahead) {
                         fresh = FreshRows(g, job.x.step, taps, tap_count);
                         const bool shares = axis.window > axis.stride;   // else it takes longer so

@@ -93,7 +93,7 @@ struct FreshRows {
             if (taps[t].fresh) joined = t + rows <= tap_count && taps[t + rows - 1].offset == taps[t].offset + (rows - 1) * step[g.rank - 2];
         if (joined) together = rows;   // else a window is cut short, or leaves some out
         for (int64_t t = 0; t < tap_count && count < most; ++t)
-            if (taps[t].fresh) offset[count++] = taps[t].offset, t += together - 1;
+            if (taps[t].fresh && !taps[t].known) offset[count++] = taps[t].offset, t += together - 1;
     }
 
     int64_t rows() const { return count * together; }
@@ -301,7 +301,7 @@ template <class Reducer> void reduce_box(Reducer& r, const Geometry& g, const Bo
     const int64_t low = static_cast<const Stored*>(x.begin) - static_cast<const Stored*>(x.data);
     const int64_t high = static_cast<const Stored*>(x.end) - static_cast<const Stored*>(x.data);
     do {
-        const int64_t n = window_taps(g, walk.at, x.step, taps), rows = r.rows_together(box, walk);
+        const int64_t n = window_taps(g, walk.at, x.step, taps, follows_plane(g, box, walk.at, Reducer::lanes)), rows = r.rows_together(box, walk);
         for (int64_t i = box.n; i < box.n_end; ++i) {   // the same rows of all images: what is known of one holds for the others
             const int64_t image = outer_offset(x, i);
             r.begin_row(taps, n, i, walk);
