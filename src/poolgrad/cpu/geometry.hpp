@@ -233,13 +233,18 @@ static inline int64_t window_taps(const Geometry& g, const int64_t* at, const in
     for (int a = 0; a < g.rank - 1; ++a) {
         const Axis& axis = g.axes[a];
         const Span s = span(axis, at[a]);
-        const int64_t shared = s.length - axis.stride, old_rows = a == g.rank - 2 ? shared : 0, old_planes = after_plane && a == g.rank - 3 ? shared : 0;
+        const int64_t shared = s.length - axis.stride, old_rows = a == g.rank - 2 ? shared : 0,
+                      old_planes = after_plane && a == g.rank - 3 ? shared : 0;
         const int64_t start = (origin(axis, at[a]) + s.first * axis.dilation) * step[a], code = s.first * g.code_step[a];
         for (int64_t t = n - 1; t >= 0; --t) {   // from the back, so that the list can grow in place
             const Tap tap = taps[t];
             for (int64_t j = s.length - 1; j >= 0; --j)
-                taps[t * s.length + j] = {tap.offset + start + j * axis.dilation * step[a], 0, tap.code + code + j * g.code_step[a],
-                                          tap.divisor * divisor(axis, at[a]), j >= old_rows, tap.known || j < old_planes};
+                taps[t * s.length + j] = {tap.offset + start + j * axis.dilation * step[a],
+                                          0,
+                                          tap.code + code + j * g.code_step[a],
+                                          tap.divisor * divisor(axis, at[a]),
+                                          j >= old_rows,
+                                          tap.known || j < old_planes};
         }
         n *= s.length;
     }

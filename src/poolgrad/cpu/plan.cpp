@@ -438,31 +438,41 @@ bool Plan::turns(Map map, DType type) const {
     if (listed_) return true;
     int64_t plane = bytes;
     for (int a = 0; a < g_.rank; ++a) plane *= in_size(a);
-    if (bytes == 1 && !shorter && plane % 4096 == 0) return false;   // planes so far apart fall into one set of the first cache
+    if (bytes == 1 && row >= lanes && !(shorter && gradient && visits_ > 6) && plane % 4096 == 0)
+        return false;   // planes so far apart fall into one set of the first cache
     if (!sums && overlap_ > 16 && bytes > 1) return false;
     const Axis& along = g_.axes[g_.rank - 1];
     const bool in_pairs = along.stride == 2 && along.window == 3 && along.dilation == 1;   // shares stay in registers
-    const bool special = hurried(static_cast<int>(vector_bytes));
+    const bool special = hurried(static_cast<int>(vector_bytes)), wide = vector_bytes == 64;
     const bool in_twos = flat && all_threes() && row >= vector_bytes / 2 && special;   // sums do, two rows at a time
     const bool few = flat && g_.outer < most_planes && bytes >= 4;                    // one vector of planes or two at a time
     // Of short rows too, columns are compared in registers (in_pairs in scan.cpp).
     const bool twos = along.stride == 2 && along.window == 2 && along.dilation == 1 && along.before == 0;
-    const bool paired = twos && vector_bytes == 64 && bytes >= 4 && 2 * along.count >= lanes;
-    const bool around = vector_bytes == 64 && bytes > 1 && around_elements(g_) && out_size(1) >= lanes;   // winners are found on the way
+    const bool paired = twos && wide && bytes >= 2 && 2 * along.count >= lanes;
+    // Sums of them stay in registers too, if they fill one (in_registers in mean.cpp).
+    const bool fill = special && visits_ <= 4 && along.count * (bytes == 2 ? 4 : 8) >= vector_bytes;
+    const bool added =
+        fill && (flat || (wide && g_.outer > 16)) && (type == DType::f32 ? twos && 2 * along.count == row : sixteen_bits(type) && (twos || in_pairs));
+    // Rows of codes that follow one another are looked up as one (by_rows in coded.cpp).
+    const bool looked_up = wide && bytes > 1 && g_.rank > 1 && along.stride == 1 && along.count == row && row * bytes >= 18;
+    const bool around = wide && bytes > 1 && around_elements(g_) && out_size(1) >= lanes;   // winners are found on the way
     const bool in_rows = vector_bytes == 32 && bytes == 4 && along.stride == 1 && visits_ > 5;            // which share most of their work
     const bool repeated = few_windows(along) && few_windows(g_.axes[std::max(0, g_.rank - 2)]);   // rows are, and most of what they hold
     switch (map) {
         case Map::mean:
             if (few && type == DType::f32 && (all_threes() || (visits_ <= 2 && row > lanes))) return false;
-            return !in_twos && (shorter || (g_.rank > 1 && visits_ > 4.5));
+            return !in_twos && !added && (shorter || (g_.rank > 1 && visits_ > 4.5));
         case Map::spread:
             return !repeated && (integer_sums || (!in_twos && (shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5) && !in_pairs))));
         case Map::put:
         case Map::max_put:
-            return shorter || (flat && bytes == 1) || (bytes == 4 && vector_bytes == 64 && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
-        case Map::take: return row < lanes || (bytes == 1 && g_.rank <= 2);
+            if (g_.rank == 3 && bytes == 2 && wide && along.stride == 2 && row >= lanes && (map == Map::put || visits_ <= 4)) return false;
+            return shorter || (flat && bytes == 1) || (bytes == 4 && wide && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
+        case Map::take: return (row < lanes && !looked_up) || (bytes == 1 && g_.rank <= 2);
         case Map::max_take: return !around && (shorter || (flat && !in_rows && visits_ > (bytes == 1 || (bytes <= 4 && row < 64) ? 2.5 : 5)));
-        default: return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 : shorter && visits_ < 4 && !paired && !(few && visits_ <= 2)));
+        default:
+            return row < lanes || (flat && (bytes == 1 ? visits_ > 2.5 && !(wide && along.window == 3 && along.stride == 1)
+                                                       : shorter && visits_ < 4 && !paired && !(few && visits_ <= 2)));
     }
 }
 

@@ -48,8 +48,8 @@ template <class T> POOLGRAD_INLINE int64_t read_ahead(const Geometry& g, const V
     return ahead && small ? planes : ahead;
 }
 
-// The same in rows of channels, which may be long: there it is as near as to have room in the nearest cache for what all `rows` that are read side by
-// side ask for. Towards the end of a row what is so near lies in the one that takes its place, `below` from it.
+// The same in rows of channels, which may be long: there it is nearer, a part of `asked_channels` for each of the `rows` that are read side by side.
+// Towards the end of a row what is so near lies in the one that takes its place, `below` from it.
 struct RowsAhead {
     int64_t near = 0, beyond = 0, edge = 0;
 
