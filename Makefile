@@ -10,9 +10,10 @@ PYTEST := $(BIN)/python -m pytest -n $(shell expr $(CORES) + 1) --dist worksteal
 # The kernels are built for this processor: without AVX-512 where it has none. (`pip install .` builds them for all.)
 AMD_FAMILY := $(shell awk '/^vendor_id/ {amd = /AuthenticAMD/} /^cpu family/ {print amd ? $$4 : 0; exit}' /proc/cpuinfo 2>/dev/null)
 WIDE   := $(if $(shell test "$(AMD_FAMILY)" -ge 26 2>/dev/null && echo yes),zen5,avx512)
-LEVELS ?= $(if $(shell grep -som1 flags /proc/cpuinfo),$(if $(shell grep -som1 avx512bw /proc/cpuinfo),$(WIDE);)avx2;baseline,avx512;avx2;baseline)
-# Who only wants to see it run waits for the quickest of these alone, unless all have been built.
-ifneq ($(filter run tour,$(MAKECMDGOALS)),)
+KNOWN  := $(shell grep -som1 flags /proc/cpuinfo)
+LEVELS ?= $(if $(KNOWN),$(if $(shell grep -som1 avx512bw /proc/cpuinfo),$(WIDE);)avx2;baseline,avx512;avx2;baseline)
+# Who only wants to see it run waits for the quickest of these alone, unless others were asked for or all have been built.
+ifeq ($(filter-out run tour,$(or $(MAKECMDGOALS),help)) $(origin LEVELS) $(KNOWN), file flags)
 ifeq ($(wildcard $(STAMP)/kernels-$(subst ;,-,$(LEVELS))),)
 LEVELS := $(firstword $(subst ;, ,$(LEVELS)));baseline
 endif

@@ -53,9 +53,9 @@ def compare(base: Path, new: Record, threshold: float = THRESHOLD) -> int:
             "see METHOD in benchmarks/records.py): small changes mean nothing",
             highlight=False,
         )
-    for fact in ("processor", "kernels", "threads"):
+    for fact in ("processor", "model", "kernels", "threads"):  # as far as both say
         before, now = old["machine"].get(fact), new["machine"].get(fact)
-        if before != now:
+        if before and now and before != now:
             console.print(
                 f"[yellow]the runs differ in more than the code[/]: {fact} was {before}, is {now}", highlight=False
             )

@@ -68,7 +68,7 @@ def describe(threads: int) -> dict[str, object]:
     return {
         "commit": _commit(),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        "processor": _processor(),
+        **_processor(),
         "kernels": _kernels(),
         "cores": os.cpu_count(),
         "threads": threads,
@@ -107,7 +107,8 @@ def _kernels() -> str:
         return "none"
 
 
-def _processor() -> str:
+def _processor() -> dict[str, str]:
+    """Name and widest instruction set; family and model, since rented machines do not say which generation they are."""
     facts: dict[str, str] = {}
     try:
         with open("/proc/cpuinfo") as lines:
@@ -115,10 +116,10 @@ def _processor() -> str:
                 key, _, value = line.partition(":")
                 facts.setdefault(key.strip(), value.strip())
     except OSError:
-        return platform.processor() or platform.machine()
+        return {"processor": platform.processor() or platform.machine()}
     name = facts.get("model name", platform.machine())
     sets = [flag for flag in ("avx512f", "avx2") if flag in facts.get("flags", "").split()]
-    # Rented machines do not say which generation they are.
-    told = [f"family {facts['cpu family']} model {facts['model']}"] if {"cpu family", "model"} <= facts.keys() else []
-    told += [sets[0].upper().replace("512F", "-512")] if sets else []
-    return f"{name} ({', '.join(told)})" if told else name
+    found = {"processor": f"{name} ({sets[0].upper().replace('512F', '-512')})" if sets else name}
+    if {"cpu family", "model"} <= facts.keys():
+        found["model"] = f"family {facts['cpu family']} model {facts['model']}"
+    return found

@@ -72,14 +72,14 @@ class Timing:
         return statistics.median(self.taken)
 
 
-def race(contenders: Sequence[Contender], effort: Effort) -> dict[str, Timing]:
+def race(contenders: Sequence[Contender], effort: Effort, name: str = "") -> dict[str, Timing]:
     """One timing per contender. A slow one has used up its time after one call and sits out the later rounds.
 
-    Who comes after whom changes from round to round (the same way in every run): what a call leaves in the caches, and
-    threads that still spin, meet everybody alike.
+    Who comes after whom changes from round to round, the same way in every run of the cell of that name: nobody always
+    meets what the same other call leaves in the caches, or its threads that still spin.
     """
     runners = [_Runner(contender, effort, effort.seconds / len(contenders)) for contender in contenders]
-    shuffle = random.Random(0).shuffle
+    shuffle = random.Random(name).shuffle
     started = perf_counter()
     gc.collect()
     gc.disable()

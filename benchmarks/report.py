@@ -19,6 +19,7 @@ MODES = {
     "default": "everybody's default allocation",
     "reused": "outputs into reused memory for all",
 }
+WIDEST = ("avx512", "zen5")  # kernel sets that a race on AMD's processors with AVX-512 is run with
 MARKS = {True: "reached", False: "not reached", None: "not measured"}
 
 
@@ -61,13 +62,14 @@ def page_name(record: Record) -> str:
         "kernels", "avx512" if "AVX-512" in machine["processor"] else "avx2"
     )  # older records only say what there is
     maker = ["intel"] if "Intel" in machine["processor"] else []
-    return "-".join(["cpu", *maker, *([] if kernels == "avx512" else [kernels])])
+    return "-".join(["cpu", *maker, *([] if kernels in WIDEST else [kernels])])
 
 
 def headline(record: Record) -> str:
     machine = record["machine"]
     threads = f"{machine['threads']} thread{'s' if machine['threads'] != 1 else ''}"
-    return f"{machine['processor']}, {machine['cores']} processors, {threads} · {machine['date']}"
+    model = [machine["model"]] if "model" in machine else []
+    return ", ".join([machine["processor"], *model, f"{machine['cores']} processors", f"{threads} · {machine['date']}"])
 
 
 def summary(every: Sequence[Row]) -> list[str]:

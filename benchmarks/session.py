@@ -48,8 +48,12 @@ class Session:
             contenders.append(Local(f"{records.LIMIT}{name}", way))
         for name, way in copying.traffic(cell.read, cell.written, self.threads).items():
             contenders.append(Local(f"{records.TRAFFIC}{name}", way))
-        absent = {peer.name: peer.refused[cell.name] for peer in self.peers if cell.name in peer.refused}
-        return records.cell_record(cell, race(contenders, self.effort), faults, absent)
+        absent = {
+            peer.name: peer.refused[cell.name]
+            for peer in self.peers
+            if peer.name not in calls and cell.name in peer.refused
+        }
+        return records.cell_record(cell, race(contenders, self.effort, cell.name), faults, absent)
 
     def _our_layouts(self, cell: Cell) -> Iterator[tuple[Peer, str]]:
         for peer in self.ours:

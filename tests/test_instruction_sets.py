@@ -2,6 +2,7 @@
 
 import os
 import platform
+import re
 import shlex
 import shutil
 import subprocess
@@ -186,3 +187,12 @@ def test_the_sets_that_are_not_built_here_parse(source: Path, name: str) -> None
     options = ["-std=gnu++20", "-fsyntax-only", "-Wno-psabi", *X86_64[name], f"-DPOOLGRAD_ISA={name}"]
     checked = subprocess.run([*compiler, *options, str(source)], capture_output=True, text=True)
     assert checked.returncode == 0, checked.stderr
+
+
+def test_every_intrinsic_of_avx512_is_emulated() -> None:
+    """Where there is no AVX-512, `make emulate` compiles its kernels with these macros in place of the intrinsics."""
+    sources = "".join(path.read_text() for path in Path(__file__).parents[1].glob("src/poolgrad/cpu/*.?pp"))
+    used = set(re.findall(r"\b(_mm512_\w+|_mm(?:256)?_(?!movemask)\w*mask\w*)\(", sources))
+    emulated = (Path(__file__).parents[1] / "tools" / "avx512.hpp").read_text()
+    missing = {name for name in used if not re.search(rf"^#define {name}\b", emulated, re.MULTILINE)}
+    assert len(used) > 50 and not missing

@@ -420,6 +420,21 @@ def test_averages_that_go_past_the_caches_have_the_bits_of_small_ones(rng, dtype
             assert_same_bits(mean[n : n + 1], backend.mean(alone, x[n : n + 1]), f"{n}")
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("width", [48, 64, 96, 192])
+def test_shares_of_windows_side_by_side_that_go_past_the_caches_are_those_of_numpy(rng, dtype, width):
+    """Rows of whole cache lines, also where the last vector of windows overlaps the one before; all kinds of shares."""
+    count = (1 << 23) // dtype_of(dtype).itemsize // (66 * width) + 1
+    pool = Pool.of((count, 66, width), "CHW", [pw.regular(66, 2, 2), pw.regular(width, 2, 2)])
+    g = with_specials(rng, rng.standard_normal(pool.out_shape).astype(dtype_of(dtype)), 0.05)
+    for divisor, shared in ((4, pool), (3, pool.divided_by([np.full(33, 3), np.ones(width // 2, np.int64)]))):
+        share = (np.float32 if g.itemsize < 4 else np.float64)(1) / divisor
+        expected = (0 + g.astype(share.dtype) * share).astype(g.dtype) if g.itemsize < 8 else 0 + g / divisor
+        assert_same_bits(
+            backend.spread(shared, g), expected.repeat(2, axis=1).repeat(2, axis=2), f"shares of 1/{divisor}"
+        )
+
+
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64", "int32"])
 @pytest.mark.parametrize("k", [(7, 7), (5, 6), (8, 8), (9, 8)])
 def test_codes_of_channels_are_followed_past_the_caches_as_in_them(rng, dtype, k):

@@ -79,6 +79,7 @@ template <class From, class To, class R, class V> EMULATED R convert(V v) {
 template <class T> EMULATED Bits compare(Lanes<T> a, Lanes<T> b, int how) {
     return mask_of<T>(a, b, [how](T x, T y) {
         if (how == _CMP_UNORD_Q) return x != x || y != y;
+        if (how == _CMP_ORD_Q) return x == x && y == y;
         if (how == _CMP_GT_OQ) return x > y;
         if (how == _CMP_NEQ_UQ) return x != y;
         __builtin_trap();
@@ -157,6 +158,8 @@ EMULATED __m512i high_products(__m512i a, __m512i b) {
 
 #define _mm512_cmp_ps_mask(a, b, how) static_cast<__mmask16>(emulated::compare<float>(a, b, how))
 #define _mm512_cmp_pd_mask(a, b, how) static_cast<__mmask8>(emulated::compare<double>(a, b, how))
+#define _mm512_mask_cmp_ps_mask(mask, a, b, how) static_cast<__mmask16>((mask) & emulated::compare<float>(a, b, how))
+#define _mm512_mask_cmp_pd_mask(mask, a, b, how) static_cast<__mmask8>((mask) & emulated::compare<double>(a, b, how))
 #define EMULATED_COMPARE(a, b, type, bits, operation) \
     static_cast<__mmask##bits>(emulated::mask_of<type>(a, b, [](type x, type y) { return static_cast<bool>(operation); }))
 #define _mm512_cmpgt_epi16_mask(a, b) EMULATED_COMPARE(a, b, short, 32, x > y)
