@@ -13,7 +13,7 @@ WIDE   := $(if $(shell test "$(AMD_FAMILY)" -ge 26 2>/dev/null && echo yes),zen5
 KNOWN  := $(shell grep -som1 flags /proc/cpuinfo)
 LEVELS ?= $(if $(KNOWN),$(if $(shell grep -som1 avx512bw /proc/cpuinfo),$(WIDE);)avx2;baseline,avx512;avx2;baseline)
 # Who only wants to see it run waits for the quickest of these alone, unless others were asked for or all have been built.
-ifeq ($(filter-out run tour,$(or $(MAKECMDGOALS),help)) $(origin LEVELS) $(KNOWN), file flags)
+ifeq ($(strip $(filter-out run tour,$(or $(MAKECMDGOALS),help)) $(origin LEVELS) $(KNOWN)),file flags)
 ifeq ($(wildcard $(STAMP)/kernels-$(subst ;,-,$(LEVELS))),)
 LEVELS := $(firstword $(subst ;, ,$(LEVELS)));baseline
 endif
