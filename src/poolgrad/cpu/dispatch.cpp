@@ -40,13 +40,17 @@ POOLGRAD_DECLARE(zen5)
 
 namespace {
 
-#if defined(POOLGRAD_HAS_zen5)
-bool is_zen_5_or_later() {
-    unsigned a = 0, b = 0, c = 0, d = 0;
-    if (!__builtin_cpu_is("amd") || !__get_cpuid(1, &a, &b, &c, &d)) return false;
-    const unsigned family = (a >> 8 & 15) + (a >> 20 & 255);
-    return family >= 0x1A;
+#if defined(__x86_64__)
+// The family of AMD's processors, 0 of others. To ask takes long where the processor is shared out by another system.
+unsigned amd_family() {
+    static const unsigned found = [] {
+        unsigned a = 0, b = 0, c = 0, d = 0;
+        if (!__builtin_cpu_is("amd") || !__get_cpuid(1, &a, &b, &c, &d)) return 0u;
+        return (a >> 8 & 15) + (a >> 20 & 255);
+    }();
+    return found;
 }
+[[maybe_unused]] bool is_zen_5_or_later() { return amd_family() >= 0x1A; }
 #endif
 
 // The last one is the quickest on this processor.
@@ -105,11 +109,20 @@ void use_kernels(const Kernels& choice) { chosen.store(&choice); }
 
 const char* const* kernel_names() { return available().names; }
 
+// The processor is known by now: see Available.
 bool gathers_are_quick() {
 #if defined(__x86_64__)
-    return __builtin_cpu_is("amd");   // the processor is known by now: see Available
+    return __builtin_cpu_is("amd");
 #else
     return true;
+#endif
+}
+
+bool lines_apart_are_quick() {
+#if defined(__x86_64__)
+    return amd_family() == 0x19 && kernels().vector_bytes == 64;   // Zen 4: Zen 3 has no such vectors
+#else
+    return false;
 #endif
 }
 

@@ -237,5 +237,6 @@ const char* const* kernel_names();   // null-terminated; only those this process
 // Whether one instruction that reads many places is quicker than many that read one. Measured on an Ice Lake it is up to nine times as slow
 // (probably for the microcode that keeps gathers from leaking data), so Intel's processors do without.
 bool gathers_are_quick();
+bool lines_apart_are_quick();   // reading from memory a few channels of every position, not all of them as they lie
 
 }  // namespace poolgrad

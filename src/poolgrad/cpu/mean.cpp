@@ -283,7 +283,8 @@ template <class E> struct Averager {
         });
     }
 
-    // The same, all channels of a position after the other, as they lie in memory: from there that is quicker. The sums of two positions are kept.
+    // The same, all channels of a position after the other, as they lie in memory: from there that is quicker on most processors. The sums of two
+    // positions are kept.
     template <int rows>
     __attribute__((noinline, noclone)) void threes_in_order(Stored* y, Rows from, int64_t at, int64_t count, Count by) const {
         const int64_t inner = g.inner, step = rows > 1 ? job.x.step[g.rank - 2] : 0, y_step = rows > 1 ? job.y.step[g.rank - 2] : 0;
@@ -406,7 +407,7 @@ template <class E> struct Averager {
                     if (in_threes && end - o > 1) {
                         const int64_t at = window.position * inner, count = end - o;
                         if constexpr (has_several) {
-                            if (streaming && axis.stride == 1) {
+                            if (streaming && axis.stride == 1 && !lines_apart_are_quick()) {
                                 some == 2 ? threes_in_order<2>(y + o * inner, from, at, count, by)
                                           : threes_in_order<1>(y + o * inner, from, at, count, by);
                                 continue;
