@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
 from math import prod
+from textwrap import shorten
 from time import perf_counter
 from typing import Any
 
@@ -50,7 +51,7 @@ class Peer:
                 call.run()
         except Exception as error:  # a missing kernel shows up in a different exception in every library
             said = str(error).strip() or "nothing"
-            self.refused[cell.name] = f"{type(error).__name__}: {said.splitlines()[0][:100]}"
+            self.refused[cell.name] = f"{type(error).__name__}: {shorten(said.splitlines()[0], 100)}"
             return None
         return call
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from time import perf_counter
 
@@ -48,18 +48,21 @@ class Session:
             contenders.append(Local(f"{records.LIMIT}{name}", way))
         for name, way in copying.traffic(cell.read, cell.written, self.threads).items():
             contenders.append(Local(f"{records.TRAFFIC}{name}", way))
-        absent = {
-            peer.name: peer.refused[cell.name]
-            for peer in self.peers
-            if peer.name not in calls and cell.name in peer.refused
-        }
-        return records.cell_record(cell, race(contenders, self.effort, cell.name), faults, absent)
+        timings = race(contenders, self.effort, cell.name)
+        return records.cell_record(cell, timings, faults, absent(self.peers, calls, cell))
 
     def _our_layouts(self, cell: Cell) -> Iterator[tuple[Peer, str]]:
         for peer in self.ours:
             layout = peer.name.removeprefix(records.OURS)
             if layout in cell.case.layouts:
                 yield peer, layout
+
+
+def absent(peers: Iterable[Peer], calls: Container[str], cell: Cell) -> dict[str, str]:
+    """Who cannot take part, and what was said: where one configuration refused, another may take part."""
+    return {
+        peer.name: peer.refused[cell.name] for peer in peers if peer.name not in calls and cell.name in peer.refused
+    }
 
 
 def _ours(threads: int) -> list[Peer]:

@@ -2,10 +2,10 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from benchmarks import cases, compare, goals, measure, records, report, session
-from benchmarks.peers import Call, Peer
 
 HISTORY = sorted(records.HISTORY.glob("*.json"))
 LATEST = HISTORY[-1]
@@ -71,40 +71,36 @@ def test_runs_of_different_machines_are_told_apart(record, capsys):
     assert "threads was" in capsys.readouterr().out
 
 
-def test_contenders_take_turns_in_an_order_that_changes():
-    seen: list[str] = []
-    effort = replace(measure.QUICK, rounds=6, seconds=10.0, sample=0.0)
+def test_contenders_take_turns_in_an_order_that_changes(monkeypatch):
+    order: list[str] = []
+    settled = False
+
+    def settle(seconds: float) -> None:  # before every sample
+        nonlocal settled
+        settled = True
 
     class Quick:
         def __init__(self, name: str) -> None:
             self.name = name
 
         def time(self, count: int) -> float:
-            seen.append(self.name)
-            return 1e-3
+            nonlocal settled
+            if settled:
+                order.append(self.name)
+            settled = False
+            return 1e-3 * count
 
+    monkeypatch.setattr(measure, "sleep", settle)
+    effort = replace(measure.QUICK, rounds=6, least_rounds=6)
     timings = measure.race([Quick(name) for name in "abcdefgh"], effort, "a cell")
-    rounds = list(dict.fromkeys(tuple(dict.fromkeys(seen[i : i + 16])) for i in range(8, len(seen) - 15, 16)))
+    rounds = [order[i : i + 8] for i in range(0, len(order), 8)]
+    assert len(rounds) == 6 and all(sorted(round) == list("abcdefgh") for round in rounds)
+    assert len(set(map(tuple, rounds))) > 1
     assert all(len(timing.taken) == 6 for timing in timings.values())
-    assert len(rounds) > 1
 
 
 def test_who_runs_after_all_is_not_listed_as_absent():
     """JAX has two layouts: where one is refused, the other takes part."""
-
-    class Refusing(Peer):
-        name = "JAX"
-
-        def supports(self, cell: cases.Cell) -> bool:
-            return True
-
-        def call(self, cell, data, reuse):
-            self.refused[cell.name] = "not in this layout"
-            return Call(lambda: None, None)
-
     cell = cases.cells("small")[0]
-    taking_part = session.Session.__new__(session.Session)
-    taking_part.allocation, taking_part.threads, taking_part.effort = "default", 1, replace(measure.QUICK, rounds=1)
-    taking_part.peers, taking_part.ours = [Refusing()], []
-    taking_part.worker = type("Nobody", (), {"prepare": lambda self, cell: False})()
-    assert "JAX" not in taking_part.measure(cell).get("absent", {})
+    jax, torch = (SimpleNamespace(name=name, refused={cell.name: "not in this layout"}) for name in ("JAX", "torch"))
+    assert session.absent([jax, torch], {"JAX": None}, cell) == {"torch": "not in this layout"}

@@ -237,6 +237,7 @@ const char* const* kernel_names();   // null-terminated; only those this process
 // Whether one instruction that reads many places is quicker than many that read one. Measured on an Ice Lake it is up to nine times as slow
 // (probably for the microcode that keeps gathers from leaking data), so Intel's processors do without.
 bool gathers_are_quick();
-bool lines_apart_are_quick();   // reading from memory a few channels of every position, not all of them as they lie
+// Whether a few channels of every position are read from memory as quickly as all of them in the order they lie in: on a Zen 4.
+bool lines_apart_are_quick();
 
 }  // namespace poolgrad

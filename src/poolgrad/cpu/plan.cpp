@@ -466,6 +466,7 @@ bool Plan::turns(Map map, DType type) const {
             return !repeated && (integer_sums || (!in_twos && (shorter || (g_.rank > 1 && visits_ > (bytes < 4 ? 3.5 : 2.5) && !in_pairs))));
         case Map::put:
         case Map::max_put:
+            // In volumes of 16-bit floats following codes is as quick along rows that fill a vector.
             if (g_.rank == 3 && bytes == 2 && wide && along.stride == 2 && row >= lanes && (map == Map::put || visits_ <= 4)) return false;
             return shorter || (flat && bytes == 1) || (bytes == 4 && wide && (flat ? visits_ > 5 : g_.rank == 1 && visits_ > 2.25));
         case Map::take: return (row < lanes && !looked_up) || (bytes == 1 && g_.rank <= 2);
